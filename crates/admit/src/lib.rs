@@ -1,0 +1,1 @@
+//! Admission webhooks: certificates, TLS and handlers. Thin shells around `dapple-api` and `dapple-edit`.

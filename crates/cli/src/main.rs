@@ -1,0 +1,2 @@
+//! The `dapple` command.
+fn main() {}

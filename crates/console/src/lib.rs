@@ -1,0 +1,1 @@
+//! The web console: its server and the embedded page.

@@ -1,0 +1,138 @@
+//! One object as a watch delivers it: readable, or not.
+//!
+//! A watch decodes whole events, so one object that does not parse would end the stream and, through the relist that
+//! follows, keep every other object from being seen. [`Observed`] decodes in two steps: the few fields that name the
+//! object, then the rest. If the rest fails, the object is passed over by name.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::DynamicResourceScope;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::value::RawValue;
+
+/// Where the API server keeps a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindInfo {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind, as in manifests.
+    pub kind: &'static str,
+    /// Plural, as in paths.
+    pub plural: &'static str,
+}
+
+/// The part of an object that is read off the wire. Fields nobody asks for are skipped while parsing.
+pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static {
+    /// Where the API server keeps it.
+    const KIND: KindInfo;
+}
+
+/// An object from the watch: its wire form, or why that could not be read.
+#[derive(Debug, Clone)]
+pub struct Observed<W> {
+    meta: ObjectMeta,
+    /// The wire form, or the reason it cannot be had.
+    pub object: Result<W, String>,
+}
+
+/// What every object has, if it can be named at all.
+#[derive(Deserialize)]
+struct Identity {
+    metadata: IdentityMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl<'de, W: Wire> Deserialize<'de> for Observed<W> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let Identity { metadata } = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
+        let meta = ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            uid: metadata.uid,
+            resource_version: metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+        let object = serde_json::from_str(raw.get()).map_err(|error| error.to_string());
+        Ok(Self { meta, object })
+    }
+}
+
+impl<W: Wire> kube::Resource for Observed<W> {
+    type DynamicType = ();
+    type Scope = DynamicResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        W::KIND.kind.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        W::KIND.group.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        W::KIND.version.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        W::KIND.plural.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use kube::ResourceExt;
+    use kube::api::WatchEvent;
+
+    #[derive(Debug, Clone, Deserialize)]
+    struct Counted {
+        count: u8,
+    }
+
+    impl Wire for Counted {
+        const KIND: KindInfo = KindInfo { group: "g", version: "v1", kind: "Counted", plural: "counteds" };
+    }
+
+    fn observe(object: &str) -> Observed<Counted> {
+        let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        match serde_json::from_str::<WatchEvent<Observed<Counted>>>(&line).unwrap() {
+            WatchEvent::Added(observed) => observed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_readable_object_is_read() {
+        let observed = observe(r#"{"metadata":{"name":"a","resourceVersion":"7"},"count":3}"#);
+        assert_eq!((observed.name_any().as_str(), observed.object.unwrap().count), ("a", 3));
+    }
+
+    #[test]
+    fn an_unreadable_object_keeps_its_name_and_says_where_it_fails() {
+        let observed = observe(r#"{"metadata":{"name":"a","namespace":"b","resourceVersion":"7"},"count":"three"}"#);
+        assert_eq!(observed.resource_version().as_deref(), Some("7"));
+        let reason = observed.object.unwrap_err();
+        assert!(reason.contains(r#"invalid type: string "three", expected u8"#), "{reason}");
+    }
+}

@@ -1,0 +1,134 @@
+//! A Node as dapple keeps it: names, labels, taints and readiness. Not its images, addresses or managed fields, which
+//! make up nine tenths of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::{Interner, StringMap};
+use crate::observed::{KindInfo, Wire};
+use crate::store::{Cached, Index, Key, Meta};
+
+/// A cached Node.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name, UID and version.
+    pub meta: Meta,
+    /// Labels.
+    pub labels: StringMap,
+    /// Taints, in the node's own order.
+    pub taints: Box<[Taint]>,
+    /// Whether the node is cordoned.
+    pub unschedulable: bool,
+    /// Whether its Ready condition is True.
+    pub ready: bool,
+}
+
+/// A cached taint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taint {
+    /// Key.
+    pub key: Arc<str>,
+    /// Value, empty if there is none.
+    pub value: Arc<str>,
+    /// What it does to pods that do not tolerate it.
+    pub effect: TaintEffect,
+}
+
+/// What a taint does to pods that do not tolerate it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub enum TaintEffect {
+    /// Keeps new pods away.
+    NoSchedule,
+    /// Prefers other nodes.
+    PreferNoSchedule,
+    /// Keeps new pods away and evicts running ones.
+    NoExecute,
+    /// An effect that Kubernetes added after this was written; treated as not ours to judge.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The fields of a Node that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct NodeWire {
+    metadata: NodeMeta,
+    #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
+    status: NodeStatus,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct NodeMeta {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    taints: Vec<TaintWire>,
+    #[serde(default)]
+    unschedulable: bool,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct TaintWire {
+    key: String,
+    #[serde(default)]
+    value: String,
+    effect: TaintEffect,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct NodeStatus {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+impl Wire for NodeWire {
+    const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Node", plural: "nodes" };
+}
+
+impl Cached for Node {
+    type Wire = NodeWire;
+
+    fn slim(meta: Meta, wire: NodeWire, strings: &mut Interner) -> Self {
+        let NodeWire { metadata, spec, status } = wire;
+        let share_taint = |taint: TaintWire| Taint {
+            key: strings.share(&taint.key),
+            value: strings.share(&taint.value),
+            effect: taint.effect,
+        };
+        Self {
+            meta,
+            taints: spec.taints.into_iter().map(share_taint).collect(),
+            labels: StringMap::new(&metadata.labels, strings),
+            unschedulable: spec.unschedulable,
+            ready: status.conditions.iter().any(|is| is.kind == "Ready" && is.status == "True"),
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn index(&self, _add: &mut dyn FnMut(Index, Arc<str>)) {}
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        let Key { name, .. } = &self.meta.key;
+        name
+    }
+}

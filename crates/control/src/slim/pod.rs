@@ -1,0 +1,167 @@
+//! A Pod as dapple keeps it: whose it is, where it runs, which images, and how it is doing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{Interner, StringMap};
+use crate::observed::{KindInfo, Wire};
+use crate::store::{Cached, Index, Meta};
+
+/// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.
+const KEPT_ANNOTATIONS: [&str; 4] = ["dapple.dev/", "apps.kruise.io/", "kruise.io/", "lifecycle.apps.kruise.io/"];
+
+/// A cached Pod.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Namespace, name, UID and version.
+    pub meta: Meta,
+    /// Labels.
+    pub labels: StringMap,
+    /// The annotations that dapple reads.
+    pub annotations: StringMap,
+    /// UID of the controlling owner.
+    pub owner: Option<Arc<str>>,
+    /// The node it is bound to.
+    pub node: Option<Arc<str>>,
+    /// `status.phase`.
+    pub phase: Arc<str>,
+    /// Since when its Ready condition is True, in seconds; `None` while it is not.
+    pub ready_since: Option<i64>,
+    /// Whether its deletion has been asked for.
+    pub terminating: bool,
+    /// Containers, in the spec's order.
+    pub containers: Box<[Container]>,
+}
+
+/// A cached container: what was asked for, and what runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    /// Name.
+    pub name: Arc<str>,
+    /// Image in the spec.
+    pub image: Arc<str>,
+    /// `imageID` in the status, empty before it runs.
+    pub image_id: Arc<str>,
+    /// Whether the container is ready.
+    pub ready: bool,
+}
+
+/// The fields of a Pod that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct PodWire {
+    metadata: PodMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+    deletion_timestamp: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Owner {
+    uid: String,
+    #[serde(default)]
+    controller: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    node_name: Option<String>,
+    containers: Vec<ContainerWire>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerWire {
+    name: String,
+    #[serde(default)]
+    image: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    phase: String,
+    conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct ContainerStatus {
+    name: String,
+    #[serde(default, rename = "imageID")]
+    image_id: String,
+    #[serde(default)]
+    ready: bool,
+}
+
+impl Wire for PodWire {
+    const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
+}
+
+impl Cached for Pod {
+    type Wire = PodWire;
+
+    fn slim(meta: Meta, wire: PodWire, strings: &mut Interner) -> Self {
+        let PodWire { mut metadata, spec, status } = wire;
+        metadata.annotations.retain(|key, _| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
+        let ready = status.conditions.iter().find(|is| is.kind == "Ready" && is.status == "True");
+        let owner = metadata.owner_references.iter().find(|owner| owner.controller);
+        let share_container = |container: &ContainerWire| {
+            let state = status.container_statuses.iter().find(|state| state.name == container.name);
+            Container {
+                name: strings.share(&container.name),
+                image: strings.share(&container.image),
+                image_id: strings.share(state.map_or("", |state| &state.image_id)),
+                ready: state.is_some_and(|state| state.ready),
+            }
+        };
+        Self {
+            containers: spec.containers.iter().map(share_container).collect(),
+            labels: StringMap::new(&metadata.labels, strings),
+            annotations: StringMap::new(&metadata.annotations, strings),
+            owner: owner.map(|owner| strings.share(&owner.uid)),
+            node: spec.node_name.map(|node| strings.share(&node)),
+            phase: strings.share(&status.phase),
+            ready_since: ready.map(|is| is.last_transition_time.map_or(0, Timestamp::as_second)),
+            terminating: metadata.deletion_timestamp.is_some(),
+            meta,
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>)) {
+        if let Some(owner) = &self.owner {
+            add(Index::Owner, owner.clone());
+        }
+        if let Some(node) = &self.node {
+            add(Index::Node, node.clone());
+        }
+    }
+}

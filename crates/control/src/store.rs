@@ -1,0 +1,324 @@
+//! A slim cache of one kind, with indexes, kept by a watch.
+//!
+//! Invariants:
+//! - Nothing reads a store before its first full list: [`Store::synced`] says when.
+//! - A watch event never takes an object back in time; only a list, which is a quorum read, may.
+//! - An object that cannot be read never changes the view: what was known of it stays, and it is listed by name in
+//!   [`Store::malformed`]. Forgetting it would look like a deletion.
+//! - [`Store::caught_up`] is false from our own write to an object until the view includes that write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+use crate::observed::{Observed, Wire};
+use crate::slim::Interner;
+
+/// Namespace and name. The namespace of a cluster-wide object is empty.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace, empty for cluster-wide objects.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key made of plain strings.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: Arc::from(namespace), name: Arc::from(name) }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// What names one version of one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meta {
+    /// Namespace and name.
+    pub key: Key,
+    /// UID: the same name after a deletion is another object.
+    pub uid: Arc<str>,
+    /// `resourceVersion`, which Kubernetes guarantees to be an increasing number.
+    pub version: u64,
+}
+
+impl Meta {
+    fn read(meta: &ObjectMeta, strings: &mut Interner) -> Result<Self, String> {
+        let version = meta.resource_version.as_deref().unwrap_or_default();
+        Ok(Self {
+            key: Key {
+                namespace: strings.share(meta.namespace.as_deref().unwrap_or_default()),
+                name: Arc::from(meta.name.as_deref().unwrap_or_default()),
+            },
+            uid: Arc::from(meta.uid.as_deref().unwrap_or_default()),
+            version: version.parse().map_err(|_| format!("metadata.resourceVersion {version:?} is not a number"))?,
+        })
+    }
+}
+
+/// The ways to find objects besides their key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Index {
+    /// By the UID of the controlling owner.
+    Owner,
+    /// By the name of the node.
+    Node,
+}
+
+/// A kind that can be cached.
+pub trait Cached: Send + Sync + Sized + 'static {
+    /// What is read off the wire.
+    type Wire: Wire;
+    /// Makes the slim form, sharing its strings.
+    fn slim(meta: Meta, wire: Self::Wire, strings: &mut Interner) -> Self;
+    /// What names it.
+    fn meta(&self) -> &Meta;
+    /// Tells every index entry it wants to be found under.
+    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>));
+}
+
+/// What one watch event did to the view.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// An object came, changed or went.
+    Object {
+        /// Its key.
+        key: Key,
+        /// What was known before.
+        old: Option<Arc<T>>,
+        /// What is known now; `None` if it is gone.
+        new: Option<Arc<T>>,
+    },
+    /// An object could not be read and was passed over.
+    Malformed {
+        /// Its key.
+        key: Key,
+        /// Its UID, for events about it.
+        uid: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A slim cache of one kind.
+pub struct Store<T> {
+    state: RwLock<State<T>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<T> {
+    objects: BTreeMap<Key, Arc<T>>,
+    index: BTreeSet<(Index, Arc<str>, Key)>,
+    malformed: BTreeMap<Key, String>,
+    strings: Interner,
+    /// The newest version seen.
+    position: u64,
+    /// The keys of the list under way, if there is one.
+    listing: Option<BTreeSet<Key>>,
+    lists_begun: u64,
+    lists_done: u64,
+    /// Our own writes that the view does not include yet.
+    writes: BTreeMap<Key, Write>,
+}
+
+#[derive(Clone, Copy)]
+struct Write {
+    version: u64,
+    /// The number of lists begun when it was made. A list begun later is a quorum read, so it includes the write.
+    lists_begun: u64,
+}
+
+impl<T: Cached> Default for Store<T> {
+    fn default() -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            index: BTreeSet::new(),
+            malformed: BTreeMap::new(),
+            strings: Interner::default(),
+            position: 0,
+            listing: None,
+            lists_begun: 0,
+            lists_done: 0,
+            writes: BTreeMap::new(),
+        };
+        Self { state: RwLock::new(state), synced: watch::Sender::new(false) }
+    }
+}
+
+impl<T: Cached> Store<T> {
+    fn read(&self) -> RwLockReadGuard<'_, State<T>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<T>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in one watch event, and tells what it changed.
+    pub fn apply(&self, event: Event<Observed<T::Wire>>) -> Vec<Change<T>> {
+        let mut state = self.write();
+        match event {
+            Event::Init => {
+                state.lists_begun += 1;
+                state.listing = Some(BTreeSet::new());
+                Vec::new()
+            }
+            Event::InitApply(observed) => vec![state.put(observed, true)].into_iter().flatten().collect(),
+            Event::Apply(observed) => vec![state.put(observed, false)].into_iter().flatten().collect(),
+            Event::Delete(observed) => vec![state.delete(&observed)].into_iter().flatten().collect(),
+            Event::InitDone => {
+                let gone = state.finish_list();
+                drop(state);
+                self.synced.send_replace(true);
+                gone
+            }
+        }
+    }
+
+    /// The object with this key.
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.read().objects.get(key).cloned()
+    }
+
+    /// Every object, by key.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.read().objects.values().cloned().collect()
+    }
+
+    /// The objects of one namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<T>> {
+        let state = self.read();
+        let in_it = state.objects.range(Key::new(namespace, "")..);
+        in_it.take_while(|(key, _)| key.namespace.as_ref() == namespace).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// The objects under one index entry, by key.
+    pub fn find(&self, index: Index, value: &str) -> Vec<Arc<T>> {
+        let state = self.read();
+        let entries = state.index.range((index, Arc::from(value), Key::new("", ""))..);
+        entries
+            .take_while(|(known, entry, _)| *known == index && entry.as_ref() == value)
+            .filter_map(|(_, _, key)| state.objects.get(key).cloned())
+            .collect()
+    }
+
+    /// The objects that cannot be read, with the reason for each.
+    pub fn malformed(&self) -> BTreeMap<Key, String> {
+        self.read().malformed.clone()
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.read().objects.len()
+    }
+
+    /// Whether the store holds no object.
+    pub fn is_empty(&self) -> bool {
+        self.read().objects.is_empty()
+    }
+
+    /// Whether the first full view is there.
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits for the first full view.
+    pub async fn synced(&self) {
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    }
+
+    /// Remembers that we wrote this version of an object.
+    pub fn wrote(&self, key: &Key, version: u64) {
+        let mut state = self.write();
+        let lists_begun = state.lists_begun;
+        state.writes.insert(key.clone(), Write { version, lists_begun });
+    }
+
+    /// Whether the view includes our own last write to this object. Decide nothing about it before.
+    pub fn caught_up(&self, key: &Key) -> bool {
+        let Some(write) = self.read().writes.get(key).copied() else { return true };
+        let mut state = self.write();
+        let seen = state.position >= write.version || state.lists_done > write.lists_begun;
+        if seen {
+            state.writes.remove(key);
+        }
+        seen
+    }
+}
+
+impl<T: Cached> State<T> {
+    fn put(&mut self, observed: Observed<T::Wire>, listing: bool) -> Option<Change<T>> {
+        let uid = observed.uid().unwrap_or_default();
+        let name = Key::new(&observed.namespace().unwrap_or_default(), &observed.name_any());
+        let meta = Meta::read(kube::Resource::meta(&observed), &mut self.strings);
+        if let Some(listed) = self.listing.as_mut().filter(|_| listing) {
+            listed.insert(meta.as_ref().map_or_else(|_| name.clone(), |meta| meta.key.clone()));
+        }
+        let (meta, wire) = match (meta, observed.object) {
+            (Ok(meta), Ok(wire)) => (meta, wire),
+            (Err(reason), _) | (Ok(_), Err(reason)) => {
+                self.malformed.insert(name.clone(), reason.clone());
+                return Some(Change::Malformed { key: name, uid, reason });
+            }
+        };
+        if !listing && self.objects.get(&meta.key).is_some_and(|known| known.meta().version > meta.version) {
+            return None;
+        }
+        self.position = self.position.max(meta.version);
+        self.malformed.remove(&meta.key);
+        let key = meta.key.clone();
+        let new = Arc::new(T::slim(meta, wire, &mut self.strings));
+        let old = self.objects.insert(key.clone(), new.clone());
+        self.reindex(&key, old.as_deref(), Some(&new));
+        Some(Change::Object { key, old, new: Some(new) })
+    }
+
+    fn delete(&mut self, observed: &Observed<T::Wire>) -> Option<Change<T>> {
+        let meta = Meta::read(kube::Resource::meta(observed), &mut self.strings).ok()?;
+        self.position = self.position.max(meta.version);
+        self.malformed.remove(&meta.key);
+        self.forget(meta.key)
+    }
+
+    fn forget(&mut self, key: Key) -> Option<Change<T>> {
+        let old = self.objects.remove(&key)?;
+        self.reindex(&key, Some(&old), None);
+        Some(Change::Object { key, old: Some(old), new: None })
+    }
+
+    /// Ends a list: what it did not name is gone.
+    fn finish_list(&mut self) -> Vec<Change<T>> {
+        self.lists_done = self.lists_begun;
+        let Some(listed) = self.listing.take() else { return Vec::new() };
+        self.malformed.retain(|key, _| listed.contains(key));
+        let gone: Vec<Key> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+        gone.into_iter().filter_map(|key| self.forget(key)).collect()
+    }
+
+    fn reindex(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
+        if let Some(old) = old {
+            old.index(&mut |index, value| {
+                self.index.remove(&(index, value, key.clone()));
+            });
+        }
+        if let Some(new) = new {
+            new.index(&mut |index, value| {
+                self.index.insert((index, value, key.clone()));
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,166 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::slim::{Node, Pod};
+
+fn observed<T: Cached>(object: &Value) -> Observed<T::Wire> {
+    serde_json::from_str(&object.to_string()).expect("metadata is there")
+}
+
+fn node(name: &str, version: u64, zone: &str) -> Value {
+    json!({"metadata": {"name": name, "uid": name, "resourceVersion": version.to_string(), "labels": {"zone": zone}}})
+}
+
+fn pod(namespace: &str, name: &str, version: u64, owner: &str, node: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": namespace, "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "ownerReferences": [{"uid": "not-this", "controller": false}, {"uid": owner, "controller": true}],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i:1"}]},
+    })
+}
+
+fn names<T: Cached>(objects: &[Arc<T>]) -> Vec<&str> {
+    objects.iter().map(|object| object.meta().key.name.as_ref()).collect()
+}
+
+fn list(store: &Store<Node>, nodes: &[Value]) -> Vec<Change<Node>> {
+    let mut changes = store.apply(Event::Init);
+    for node in nodes {
+        changes.extend(store.apply(Event::InitApply(observed::<Node>(node))));
+    }
+    changes.extend(store.apply(Event::InitDone));
+    changes
+}
+
+#[test]
+fn the_first_full_list_is_signalled_and_not_before() {
+    let store = Store::<Node>::default();
+    store.apply(Event::Init);
+    store.apply(Event::InitApply(observed::<Node>(&node("a", 1, "1"))));
+    assert!(!store.is_synced());
+    store.apply(Event::InitDone);
+    assert!(store.is_synced());
+}
+
+#[test]
+fn a_new_list_removes_what_it_does_not_name() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("a", 1, "1"), node("b", 2, "1")]);
+    let changes = list(&store, &[node("b", 2, "1"), node("c", 9, "1")]);
+    assert_eq!(names(&store.all()), ["b", "c"]);
+    let gone: Vec<_> = changes.iter().filter(|change| matches!(change, Change::Object { new: None, .. })).collect();
+    assert!(matches!(gone[..], [Change::Object { key, .. }] if key.name.as_ref() == "a"));
+}
+
+#[test]
+fn a_late_event_does_not_turn_back_time_but_a_list_may() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("a", 5, "new")]);
+    assert!(store.apply(Event::Apply(observed::<Node>(&node("a", 4, "old")))).is_empty());
+    assert_eq!(store.all()[0].labels.get("zone"), Some("new"));
+    list(&store, &[node("a", 3, "restored")]);
+    assert_eq!(store.all()[0].labels.get("zone"), Some("restored"));
+}
+
+#[test]
+fn objects_are_found_by_owner_node_and_namespace() {
+    let store = Store::<Pod>::default();
+    for (namespace, name, owner, node) in
+        [("x", "p1", "o1", "n1"), ("x", "p2", "o2", "n1"), ("y", "p3", "o1", "n2"), ("xy", "p4", "o3", "n3")]
+    {
+        store.apply(Event::Apply(observed::<Pod>(&pod(namespace, name, 1, owner, node))));
+    }
+    assert_eq!(names(&store.find(Index::Owner, "o1")), ["p1", "p3"]);
+    assert_eq!(names(&store.find(Index::Node, "n1")), ["p1", "p2"]);
+    assert_eq!(names(&store.in_namespace("x")), ["p1", "p2"]);
+    store.apply(Event::Apply(observed::<Pod>(&pod("x", "p1", 2, "o2", "n2"))));
+    assert_eq!(names(&store.find(Index::Owner, "o1")), ["p3"]);
+    assert_eq!(names(&store.find(Index::Node, "n2")), ["p1", "p3"]);
+    store.apply(Event::Delete(observed::<Pod>(&pod("x", "p1", 3, "o2", "n2"))));
+    assert_eq!(names(&store.find(Index::Node, "n2")), ["p3"]);
+}
+
+#[test]
+fn a_malformed_object_is_named_and_changes_nothing() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("good", 1, "1"), node("turned", 2, "1")]);
+    let mut bad = node("turned", 3, "1");
+    bad["spec"] = json!({"taints": "all of them"});
+    let changes = store.apply(Event::Apply(observed::<Node>(&bad)));
+    assert!(matches!(&changes[..], [Change::Malformed { reason, .. }] if reason.contains("all of them")), "{changes:?}");
+    assert_eq!(names(&store.all()), ["good", "turned"], "forgetting it would look like a deletion");
+    assert_eq!(store.malformed().len(), 1);
+    list(&store, &[node("good", 1, "1"), bad]);
+    assert_eq!(names(&store.all()), ["good", "turned"]);
+    store.apply(Event::Apply(observed::<Node>(&node("turned", 4, "2"))));
+    assert!(store.malformed().is_empty());
+}
+
+#[test]
+fn a_version_that_is_no_number_is_malformed() {
+    let store = Store::<Node>::default();
+    let mut bad = node("a", 1, "1");
+    bad["metadata"]["resourceVersion"] = json!("newest");
+    let changes = store.apply(Event::Apply(observed::<Node>(&bad)));
+    assert!(matches!(&changes[..], [Change::Malformed { reason, .. }] if reason.contains("newest")), "{changes:?}");
+}
+
+#[test]
+fn nothing_is_decided_before_our_own_write_is_seen() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("a", 1, "1")]);
+    let key = Key::new("", "a");
+    assert!(store.caught_up(&key));
+    store.wrote(&key, 5);
+    assert!(!store.caught_up(&key));
+    store.apply(Event::Apply(observed::<Node>(&node("a", 4, "1"))));
+    assert!(!store.caught_up(&key), "that was somebody else's write, before ours");
+    store.apply(Event::Apply(observed::<Node>(&node("a", 5, "1"))));
+    assert!(store.caught_up(&key));
+}
+
+#[test]
+fn a_write_whose_object_was_deleted_while_we_were_away_does_not_block_for_ever() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("a", 1, "1")]);
+    let key = Key::new("", "a");
+    store.apply(Event::Init);
+    store.wrote(&key, 5);
+    store.apply(Event::InitDone);
+    assert!(!store.caught_up(&key), "that list began before the write");
+    list(&store, &[]);
+    assert!(store.caught_up(&key));
+}
+
+proptest! {
+    /// Whatever events come in whatever order, the indexes say what a scan says.
+    #[test]
+    fn indexes_equal_a_scan(events in proptest::collection::vec((0..8u8, 0..4u8, 0..4u8, 0..5u8), 1..80)) {
+        let store = Store::<Pod>::default();
+        for (version, (name, owner, node, what)) in events.into_iter().enumerate() {
+            let pod = pod("x", &format!("p{name}"), version as u64, &format!("o{owner}"), &format!("n{node}"));
+            let event = match what {
+                0 => Event::Delete(observed::<Pod>(&pod)),
+                1 => Event::Init,
+                2 => Event::InitDone,
+                3 => Event::InitApply(observed::<Pod>(&pod)),
+                _ => Event::Apply(observed::<Pod>(&pod)),
+            };
+            store.apply(event);
+            let all = store.all();
+            for number in 0..4 {
+                let (owner, node) = (format!("o{number}"), format!("n{number}"));
+                let by_owner = all.iter().filter(|pod| pod.owner.as_deref() == Some(&owner)).cloned().collect::<Vec<_>>();
+                let found = store.find(Index::Owner, &owner);
+                prop_assert_eq!(names(&found), names(&by_owner));
+                let by_node = all.iter().filter(|pod| pod.node.as_deref() == Some(&node)).cloned().collect::<Vec<_>>();
+                let found = store.find(Index::Node, &node);
+                prop_assert_eq!(names(&found), names(&by_node));
+            }
+            prop_assert_eq!(all.len(), store.len());
+        }
+    }
+}

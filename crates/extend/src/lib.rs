@@ -1,0 +1,1 @@
+//! The scheduler extender: a thin shell around `dapple-plan`.

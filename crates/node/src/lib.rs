@@ -1,0 +1,1 @@
+//! The node agent: the gateway to several control planes, and the prober.

@@ -1,0 +1,294 @@
+//! Which nodes belong to which NodeGroup.
+//!
+//! [`Membership`] is an index that is kept true one change at a time: a node that comes, goes or is relabelled costs
+//! its own labels and the groups that name one of them, never the whole fleet. A new or changed group is held against
+//! every node once, because a selector nobody has asked before has no answer yet.
+//!
+//! Invariant: after any sequence of changes, the members of a group are exactly the nodes for which
+//! [`Rule::matches`] holds. The property test below checks it against that definition.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The labels of one node, as far as membership needs to ask.
+pub trait Labels {
+    /// The value of the label `key`, if the node has it.
+    fn get(&self, key: &str) -> Option<&str>;
+    /// Every label of the node.
+    fn each(&self, visit: &mut dyn FnMut(&str, &str));
+}
+
+impl Labels for BTreeMap<String, String> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.get(key).map(String::as_str)
+    }
+
+    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
+        for (key, value) in self {
+            visit(key, value);
+        }
+    }
+}
+
+/// What a NodeGroup selects: the union of nodes by name and nodes by label.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Nodes named one by one.
+    pub nodes: BTreeSet<String>,
+    /// Nodes that carry all of these labels. Empty selects nothing: an empty map must not sweep up the whole fleet.
+    pub match_labels: BTreeMap<String, String>,
+}
+
+impl Rule {
+    /// The definition of membership, for one node.
+    pub fn matches(&self, node: &str, labels: &dyn Labels) -> bool {
+        self.nodes.contains(node) || self.matches_labels(labels)
+    }
+
+    fn matches_labels(&self, labels: &dyn Labels) -> bool {
+        !self.match_labels.is_empty() && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+/// What the status of a NodeGroup should say.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roll {
+    /// Names of all member nodes, sorted.
+    pub members: Vec<String>,
+    /// Names in the group's `nodes` that no node has, sorted.
+    pub missing: Vec<String>,
+}
+
+/// Groups and their members, kept true change by change.
+#[derive(Debug, Default)]
+pub struct Membership {
+    groups: BTreeMap<Arc<str>, Group>,
+    /// Groups by one label each must have: the first of its `match_labels`. One is enough to find every candidate.
+    by_label: BTreeMap<(String, String), BTreeSet<Arc<str>>>,
+    by_node_name: BTreeMap<String, BTreeSet<Arc<str>>>,
+    nodes: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    rule: Rule,
+    members: BTreeSet<Arc<str>>,
+}
+
+impl Membership {
+    /// Takes in that a node appeared or has these labels now. Returns the groups it joined, left or newly exists for.
+    pub fn node_changed(&mut self, node: &str, labels: &dyn Labels) -> BTreeSet<Arc<str>> {
+        let mut now = self.by_node_name.get(node).cloned().unwrap_or_default();
+        labels.each(&mut |key, value| {
+            let candidates = self.by_label.get(&(key.to_owned(), value.to_owned()));
+            for group in candidates.into_iter().flatten() {
+                if self.groups[group].rule.matches_labels(labels) {
+                    now.insert(group.clone());
+                }
+            }
+        });
+        let name: Arc<str> = Arc::from(node);
+        let before = self.nodes.insert(name.clone(), now.clone()).unwrap_or_default();
+        let changed: BTreeSet<_> = before.symmetric_difference(&now).cloned().collect();
+        for group in &changed {
+            let Some(entry) = self.groups.get_mut(group) else { continue };
+            if now.contains(group) { entry.members.insert(name.clone()) } else { entry.members.remove(node) };
+        }
+        changed
+    }
+
+    /// Takes in that a node is gone. Returns the groups it was a member of.
+    pub fn node_removed(&mut self, node: &str) -> BTreeSet<Arc<str>> {
+        let left = self.nodes.remove(node).unwrap_or_default();
+        for group in &left {
+            if let Some(entry) = self.groups.get_mut(group) {
+                entry.members.remove(node);
+            }
+        }
+        left
+    }
+
+    /// Takes in that a group selects this now, and holds it against every node once.
+    pub fn group_changed<'a, L: Labels + 'a>(
+        &mut self,
+        group: &str,
+        rule: Rule,
+        fleet: impl Iterator<Item = (&'a str, &'a L)>,
+    ) {
+        if self.groups.get(group).is_some_and(|known| known.rule == rule) {
+            return;
+        }
+        self.group_removed(group);
+        let name: Arc<str> = Arc::from(group);
+        for node in &rule.nodes {
+            self.by_node_name.entry(node.clone()).or_default().insert(name.clone());
+        }
+        if let Some((key, value)) = rule.match_labels.first_key_value() {
+            self.by_label.entry((key.clone(), value.clone())).or_default().insert(name.clone());
+        }
+        let mut entry = Group { rule, members: BTreeSet::new() };
+        for (node, labels) in fleet {
+            if entry.rule.matches(node, labels) {
+                let node: Arc<str> = Arc::from(node);
+                self.nodes.entry(node.clone()).or_default().insert(name.clone());
+                entry.members.insert(node);
+            }
+        }
+        self.groups.insert(name, entry);
+    }
+
+    /// Takes in that a group is gone.
+    pub fn group_removed(&mut self, group: &str) {
+        let Some(Group { rule, members }) = self.groups.remove(group) else { return };
+        for node in &rule.nodes {
+            remove_from(&mut self.by_node_name, node, group);
+        }
+        if let Some((key, value)) = rule.match_labels.first_key_value() {
+            remove_from(&mut self.by_label, &(key.clone(), value.clone()), group);
+        }
+        for node in members {
+            if let Some(groups) = self.nodes.get_mut(&node) {
+                groups.remove(group);
+            }
+        }
+    }
+
+    /// What the status of this group should say, or `None` for a group that is not known.
+    pub fn roll(&self, group: &str) -> Option<Roll> {
+        let Group { rule, members } = self.groups.get(group)?;
+        Some(Roll {
+            members: members.iter().map(|node| node.to_string()).collect(),
+            missing: rule.nodes.iter().filter(|node| !members.contains(node.as_str())).cloned().collect(),
+        })
+    }
+}
+
+/// Takes `group` out of the set at `key`, and the set out of the map once it is empty.
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<Arc<str>>>, key: &K, group: &str) {
+    if let Some(set) = map.get_mut(key) {
+        set.remove(group);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    type Map = BTreeMap<String, String>;
+
+    fn labels(pairs: &[(&str, &str)]) -> Map {
+        pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
+    }
+
+    fn rule(nodes: &[&str], pairs: &[(&str, &str)]) -> Rule {
+        Rule { nodes: nodes.iter().map(|n| n.to_string()).collect(), match_labels: labels(pairs) }
+    }
+
+    fn names(set: BTreeSet<Arc<str>>) -> Vec<String> {
+        set.iter().map(|n| n.to_string()).collect()
+    }
+
+    #[test]
+    fn names_and_labels_are_a_union() {
+        let both = rule(&["a"], &[("zone", "1")]);
+        assert!(both.matches("a", &labels(&[])));
+        assert!(both.matches("b", &labels(&[("zone", "1"), ("x", "y")])));
+        assert!(!both.matches("b", &labels(&[("zone", "2")])));
+    }
+
+    #[test]
+    fn empty_rule_selects_nothing() {
+        assert!(!Rule::default().matches("a", &labels(&[("zone", "1")])));
+    }
+
+    #[test]
+    fn a_node_is_reported_to_the_groups_it_joins_and_leaves() {
+        let mut index = Membership::default();
+        for (group, zone) in [("one", "1"), ("two", "2")] {
+            index.group_changed(group, rule(&[], &[("zone", zone)]), std::iter::empty::<(&str, &Map)>());
+        }
+        assert_eq!(names(index.node_changed("a", &labels(&[("zone", "1")]))), ["one"]);
+        assert!(index.node_changed("a", &labels(&[("zone", "1"), ("other", "x")])).is_empty());
+        assert_eq!(names(index.node_changed("a", &labels(&[("zone", "2")]))), ["one", "two"]);
+        assert_eq!(names(index.node_removed("a")), ["two"]);
+        assert_eq!(index.roll("two").unwrap(), Roll::default());
+        assert_eq!(index.roll("three"), None);
+    }
+
+    #[test]
+    fn named_nodes_that_do_not_exist_are_told_apart() {
+        let mut index = Membership::default();
+        let fleet = labels(&[]);
+        index.group_changed("g", rule(&["a", "ghost"], &[]), [("a", &fleet)].into_iter());
+        assert_eq!(index.roll("g").unwrap(), Roll { members: vec!["a".into()], missing: vec!["ghost".into()] });
+        assert_eq!(names(index.node_changed("ghost", &labels(&[]))), ["g"]);
+        assert!(index.roll("g").unwrap().missing.is_empty());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Change {
+        Node(u8, Vec<(u8, u8)>),
+        NodeGone(u8),
+        Group(u8, Vec<u8>, Vec<(u8, u8)>),
+        GroupGone(u8),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let pairs = || proptest::collection::vec((0..3u8, 0..3u8), 0..3);
+        prop_oneof![
+            4 => (0..6u8, pairs()).prop_map(|(node, labels)| Change::Node(node, labels)),
+            1 => (0..6u8).prop_map(Change::NodeGone),
+            2 => (0..4u8, proptest::collection::vec(0..6u8, 0..3), pairs()).prop_map(|(g, n, l)| Change::Group(g, n, l)),
+            1 => (0..4u8).prop_map(Change::GroupGone),
+        ]
+    }
+
+    fn map_of(pairs: &[(u8, u8)]) -> Map {
+        pairs.iter().map(|(k, v)| (format!("k{k}"), format!("v{v}"))).collect()
+    }
+
+    proptest! {
+        /// Whatever happened in whatever order, the index says what the definition says.
+        #[test]
+        fn index_equals_definition(changes in proptest::collection::vec(change(), 1..60)) {
+            let (mut index, mut nodes, mut groups) = (Membership::default(), BTreeMap::new(), BTreeMap::new());
+            for change in changes {
+                match change {
+                    Change::Node(node, pairs) => {
+                        let (node, labels) = (format!("n{node}"), map_of(&pairs));
+                        index.node_changed(&node, &labels);
+                        nodes.insert(node, labels);
+                    }
+                    Change::NodeGone(node) => {
+                        index.node_removed(&format!("n{node}"));
+                        nodes.remove(&format!("n{node}"));
+                    }
+                    Change::Group(group, named, pairs) => {
+                        let nodes_named = named.iter().map(|n| format!("n{n}")).collect();
+                        let rule = Rule { nodes: nodes_named, match_labels: map_of(&pairs) };
+                        let group = format!("g{group}");
+                        index.group_changed(&group, rule.clone(), nodes.iter().map(|(n, l)| (n.as_str(), l)));
+                        groups.insert(group, rule);
+                    }
+                    Change::GroupGone(group) => {
+                        index.group_removed(&format!("g{group}"));
+                        groups.remove(&format!("g{group}"));
+                    }
+                }
+                for (group, rule) in &groups {
+                    let members: Vec<String> =
+                        nodes.iter().filter(|(n, l)| rule.matches(n, *l)).map(|(n, _)| n.clone()).collect();
+                    let missing: Vec<String> =
+                        rule.nodes.iter().filter(|n| !nodes.contains_key(*n)).cloned().collect();
+                    prop_assert_eq!(index.roll(group).unwrap(), Roll { members, missing });
+                }
+                prop_assert_eq!(index.groups.len(), groups.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Deciding: an observed world in, actions out. No I/O, no clock, no randomness.
+//!
+//! One module per family, named as in every other layer.
+
+pub mod group;

@@ -1,0 +1,1 @@
+//! What people are shown: one model for the page, the terminal and JSON. No I/O.
