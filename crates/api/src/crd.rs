@@ -1,0 +1,168 @@
+//! CustomResourceDefinitions of every kind, generated from the Rust types.
+
+use schemars::JsonSchema;
+use serde_json::{Map, Value, json};
+
+use crate::structural::schema_of;
+use crate::{daemonset, group, marker, pool, template, yaml};
+
+/// The label by which dapple recognises its own objects, CRDs among them. Its value is [`MANAGED_BY`].
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// The value of [`MANAGED_BY_LABEL`] on dapple's own objects.
+pub const MANAGED_BY: &str = "dapple";
+
+/// The command that writes [`crd_files`] into the repository.
+pub const REGENERATE: &str = "dapple crds --write config/crds";
+
+/// One kind, with all its versions.
+pub(crate) struct Crd {
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) short_names: &'static [&'static str],
+    pub(crate) cluster_wide: bool,
+    pub(crate) versions: Vec<Version>,
+}
+
+/// One version of a kind.
+pub(crate) struct Version {
+    name: &'static str,
+    served: bool,
+    stored: bool,
+    schema: Value,
+    columns: Vec<Value>,
+}
+
+impl Version {
+    /// The version that is served and stored.
+    pub(crate) fn served<T: JsonSchema>(name: &'static str, columns: Vec<Value>) -> Self {
+        Self {
+            name,
+            served: true,
+            stored: true,
+            schema: schema_of::<T>(),
+            columns,
+        }
+    }
+
+    /// A version that is only declared. Serving it needs conversion; declared, objects that another product stored in
+    /// it don't stand in the way of replacing that product's CRD.
+    pub(crate) fn declared<T: JsonSchema>(name: &'static str) -> Self {
+        Self {
+            name,
+            served: false,
+            stored: false,
+            schema: schema_of::<T>(),
+            columns: Vec::new(),
+        }
+    }
+
+    fn render(mut self, definitions: &Map<String, Value>) -> Value {
+        template::expand(&mut self.schema, definitions, self.served);
+        let mut version = json!({
+            "name": self.name,
+            "served": self.served,
+            "storage": self.stored,
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": self.schema},
+        });
+        if !self.columns.is_empty() {
+            version["additionalPrinterColumns"] = self.columns.into();
+        }
+        version
+    }
+}
+
+impl Crd {
+    fn render(self, definitions: &Map<String, Value>) -> Value {
+        let versions: Vec<Value> = self
+            .versions
+            .into_iter()
+            .map(|version| version.render(definitions))
+            .collect();
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{}.{}", self.plural, self.group),
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+            },
+            "spec": {
+                "group": self.group,
+                "names": {
+                    "kind": self.kind,
+                    "listKind": format!("{}List", self.kind),
+                    "plural": self.plural,
+                    "singular": self.kind.to_lowercase(),
+                    "shortNames": self.short_names,
+                    "categories": ["dapple"],
+                },
+                "scope": if self.cluster_wide { "Cluster" } else { "Namespaced" },
+                "versions": versions,
+            },
+        })
+    }
+}
+
+/// A column of `kubectl get`.
+pub(crate) fn column(name: &str, kind: &str, path: &str, description: &str) -> Value {
+    json!({"name": name, "type": kind, "jsonPath": path, "description": description})
+}
+
+/// A column of `kubectl get -o wide`.
+pub(crate) fn wide(name: &str, kind: &str, path: &str, description: &str) -> Value {
+    let mut column = column(name, kind, path, description);
+    column["priority"] = 1.into();
+    column
+}
+
+/// The column that `kubectl get` shows where a kind names no columns of its own.
+pub(crate) fn age() -> Value {
+    column("Age", "date", ".metadata.creationTimestamp", "Time since creation")
+}
+
+/// The CustomResourceDefinition of every kind, families in order, kinds in the order their documentation has.
+pub fn crds() -> Vec<Value> {
+    let definitions = template::definitions();
+    let families = [daemonset::crds(), marker::crds(), group::crds(), pool::crds()];
+    families
+        .into_iter()
+        .flatten()
+        .map(|crd| crd.render(&definitions))
+        .collect()
+}
+
+/// Whether a CustomResourceDefinition found in a cluster is dapple's own, so that dapple may change it.
+pub fn is_ours(crd: &Value) -> bool {
+    crd["metadata"]["labels"][MANAGED_BY_LABEL] == MANAGED_BY
+}
+
+/// The files of `config/crds`: name (`<group>_<plural>.yaml`) and text, the same bytes on every machine.
+pub fn crd_files() -> Vec<(String, String)> {
+    let file = |crd: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let name = format!(
+            "{}_{}.yaml",
+            text(&crd["spec"]["group"]),
+            text(&crd["spec"]["names"]["plural"])
+        );
+        (
+            name,
+            format!("# Generated by `{REGENERATE}`: do not edit.\n{}", yaml::document(crd)),
+        )
+    };
+    crds().iter().map(file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_labelled_crds_are_ours() {
+        assert!(crds().iter().all(is_ours));
+        assert!(!is_ours(&json!({"metadata": {"name": "daemonsets.apps.kruise.io"}})));
+        assert!(!is_ours(&json!({"metadata": {"labels": {MANAGED_BY_LABEL: "Helm"}}})));
+    }
+}

@@ -1,0 +1,108 @@
+//! Groups of nodes, how an application's pods are spread over them, and how its pods differ between them:
+//! NodeGroup, PropagationPolicy and OverridePolicy.
+
+mod node_group;
+mod override_policy;
+mod propagation_policy;
+
+use crate::crd::{Crd, Version, age, column, wide};
+
+pub use node_group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
+pub use override_policy::{
+    CommandArgsOverrider, ImageComponent, ImageOverrider, ImagePredicate, OverridePolicy, OverridePolicySpec,
+    OverriderOperator, Overriders, PlaintextOperator, PlaintextOverrider, RuleWithNodeGroup,
+};
+pub use propagation_policy::{
+    NumRange, PropagationPolicy, PropagationPolicySpec, PropagationStrategy, StaticNodeGroupWeight,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+/// The API group of every kind in this module.
+pub const GROUP: &str = "groupmanagement.kubeedge.io";
+
+/// Label by which a workload asks for a PropagationPolicy of its namespace.
+pub const REQUIRED_PROPAGATION_LABEL: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
+
+/// Label by which a workload asks for an OverridePolicy of its namespace.
+pub const REQUIRED_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/required-overridepolicy";
+
+/// Label by which dapple confirms a workload's PropagationPolicy.
+pub const BINDING_PROPAGATION_LABEL: &str = "groupmanagement.kubeedge.io/binding-propagationpolicy";
+
+/// Label by which dapple confirms a workload's OverridePolicy.
+pub const BINDING_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/binding-overridepolicy";
+
+/// What dapple found out about a policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyStatus {
+    /// The `metadata.generation` that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Findings, such as groups that don't exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+pub(crate) fn crds() -> Vec<Crd> {
+    let group_columns = vec![
+        column("Nodes", "integer", ".status.nodeCount", "Nodes in the group"),
+        age(),
+        wide(
+            "Labels",
+            "string",
+            ".spec.matchLabels",
+            "Labels that put a node into the group",
+        ),
+    ];
+    let ready = || {
+        column(
+            "Ready",
+            "string",
+            ".status.conditions[?(@.type==\"Ready\")].status",
+            "Whether it is in effect",
+        )
+    };
+    let propagation_columns = vec![
+        column(
+            "Strategy",
+            "string",
+            ".spec.propagationStrategy",
+            "How pods are divided",
+        ),
+        ready(),
+        age(),
+    ];
+    vec![
+        Crd {
+            group: GROUP,
+            kind: "NodeGroup",
+            plural: "nodegroups",
+            short_names: &["ng"],
+            cluster_wide: true,
+            versions: vec![Version::served::<NodeGroup>("v1alpha1", group_columns)],
+        },
+        Crd {
+            group: GROUP,
+            kind: "PropagationPolicy",
+            plural: "propagationpolicies",
+            short_names: &["gpp"],
+            cluster_wide: false,
+            versions: vec![Version::served::<PropagationPolicy>("v1alpha1", propagation_columns)],
+        },
+        Crd {
+            group: GROUP,
+            kind: "OverridePolicy",
+            plural: "overridepolicies",
+            short_names: &["gop"],
+            cluster_wide: false,
+            versions: vec![Version::served::<OverridePolicy>("v1alpha1", vec![ready(), age()])],
+        },
+    ]
+}

@@ -1,0 +1,279 @@
+//! OverridePolicy: how an application's pods differ between groups.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::PolicyStatus;
+use crate::object::{ApiVersion, Kind, resource};
+use crate::schema;
+
+/// Changes the pods of an application by the node group they run in. A workload of the same namespace asks for it with
+/// the label `groupmanagement.kubeedge.io/required-overridepolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverridePolicy {
+    /// Always `groupmanagement.kubeedge.io/v1alpha1`.
+    #[serde(default)]
+    pub api_version: ApiVersion<Self>,
+    /// Always `OverridePolicy`.
+    #[serde(default)]
+    pub kind: Kind<Self>,
+    /// Name, labels and what else every object has.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::metadata")]
+    pub metadata: ObjectMeta,
+    /// What changes in which group.
+    pub spec: OverridePolicySpec,
+    /// What dapple found out about the policy. Written by dapple.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<PolicyStatus>,
+}
+
+resource!(
+    OverridePolicy,
+    super::GROUP,
+    "v1alpha1",
+    "overridepolicies",
+    NamespaceResourceScope
+);
+
+/// What changes in which group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OverridePolicySpec {
+    /// Rules, applied in order; the last one wins where two change the same field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub override_rules: Vec<RuleWithNodeGroup>,
+}
+
+/// Changes for some groups. They are written under `overriders`, or directly beside `targetNodeGroup`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.overriders) || !(has(self.imageOverrider) || has(self.commandOverrider) || \
+                 has(self.argsOverrider) || has(self.plaintext))",
+        "message": "write overriders either under `overriders` or directly in the rule, not both"
+    },
+    {
+        "rule": "has(self.overriders) || has(self.imageOverrider) || has(self.commandOverrider) || \
+                 has(self.argsOverrider) || has(self.plaintext)",
+        "message": "a rule needs an imageOverrider, commandOverrider, argsOverrider or plaintext"
+    }
+]))]
+pub struct RuleWithNodeGroup {
+    /// Names of the groups that the rule is for. Absent: all groups. Names compare without case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256), inner(length(min = 1, max = 253)))]
+    pub target_node_group: Option<Vec<String>>,
+    /// The changes, unless they stand directly in the rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overriders: Option<Overriders>,
+    /// The changes, where they stand directly in the rule. Read them with [`RuleWithNodeGroup::overriders`].
+    #[serde(flatten)]
+    pub direct: Overriders,
+}
+
+/// Changes to a pod, applied in the order image, command, args, plaintext.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Overriders {
+    /// Changes to parts of image names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub image_overrider: Vec<ImageOverrider>,
+    /// Changes to the command of containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub command_overrider: Vec<CommandArgsOverrider>,
+    /// Changes to the arguments of containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub args_overrider: Vec<CommandArgsOverrider>,
+    /// Changes to any field, one JSON patch operation each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub plaintext: Vec<PlaintextOverrider>,
+}
+
+/// A change to one part of image names, which are `[registry/]repository[:tag|@digest]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.operator == 'remove' || (has(self.value) && size(self.value) > 0)",
+    "message": "value is required for the operators add and replace"
+}]))]
+pub struct ImageOverrider {
+    /// Which image to change. Absent: those of all containers, init containers excepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicate: Option<ImagePredicate>,
+    /// The part to change.
+    pub component: ImageComponent,
+    /// What to do with the part: add appends the value to it, replace sets it, remove clears it.
+    pub operator: OverriderOperator,
+    /// The text to append or set, for example `hangzhou.registry.io`. Ignored by remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub value: Option<String>,
+}
+
+/// Which image to change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ImagePredicate {
+    /// JSON pointer to the image in the pod, for example `/spec/initContainers/0/image`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: String,
+}
+
+/// A part of an image name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImageComponent {
+    /// The host before the first slash, such as registry.example:10443.
+    Registry,
+    /// The path, such as library/nginx.
+    Repository,
+    /// The tag or digest, such as v1.19.1 or sha256:dbcc1c…
+    Tag,
+}
+
+/// What to do with the target of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OverriderOperator {
+    /// Append the value.
+    Add,
+    /// Set the value.
+    Replace,
+    /// Clear the target.
+    Remove,
+}
+
+/// A change to the command or arguments of a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [{
+    "rule": "self.operator != 'replace'",
+    "message": "operator replace is not possible for command and args: remove the old items, then add the new ones"
+}]))]
+pub struct CommandArgsOverrider {
+    /// The container's name.
+    #[schemars(length(min = 1, max = 63))]
+    pub container_name: String,
+    /// What to do: add appends the items, remove drops every item that equals one of them.
+    #[schemars(extend("enum" = ["add", "remove", "replace"]))]
+    pub operator: OverriderOperator,
+    /// The items. Absent or empty, nothing changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub value: Vec<String>,
+}
+
+/// A change to any field of a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaintextOverrider {
+    /// JSON pointer to the field in the pod, for example `/spec/terminationGracePeriodSeconds`. The first slash may be
+    /// missing; `/` in a key is written `~1`, `~` is written `~0`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub path: String,
+    /// What to do with the field, as in a JSON patch: replace needs the field to be there.
+    pub operator: PlaintextOperator,
+    /// The value for add and replace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+}
+
+/// What to do with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum PlaintextOperator {
+    /// Set the field, or insert into a list.
+    Add,
+    /// Set the field, which must be there.
+    Replace,
+    /// Another word for replace.
+    Update,
+    /// Remove the field, which must be there.
+    Remove,
+}
+
+impl RuleWithNodeGroup {
+    /// The changes, wherever they are written: those under `overriders` first, then those directly in the rule.
+    pub fn overriders(&self) -> Cow<'_, Overriders> {
+        let Some(nested) = &self.overriders else {
+            return Cow::Borrowed(&self.direct);
+        };
+        if self.direct == Overriders::default() {
+            return Cow::Borrowed(nested);
+        }
+        let mut all = nested.clone();
+        all.image_overrider.extend(self.direct.image_overrider.iter().cloned());
+        all.command_overrider
+            .extend(self.direct.command_overrider.iter().cloned());
+        all.args_overrider.extend(self.direct.args_overrider.iter().cloned());
+        all.plaintext.extend(self.direct.plaintext.iter().cloned());
+        Cow::Owned(all)
+    }
+
+    /// Whether the rule is for a group of this name, whatever its case.
+    pub fn targets(&self, group: &str) -> bool {
+        let named = |names: &Vec<String>| names.iter().any(|name| name.eq_ignore_ascii_case(group));
+        self.target_node_group.as_ref().is_none_or(named)
+    }
+}
+
+impl PlaintextOperator {
+    /// The operator with one word for one thing: update is replace.
+    pub fn canonical(self) -> OverriderOperator {
+        match self {
+            Self::Add => OverriderOperator::Add,
+            Self::Replace | Self::Update => OverriderOperator::Replace,
+            Self::Remove => OverriderOperator::Remove,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(json: &str) -> RuleWithNodeGroup {
+        serde_json::from_str(json).expect("parses")
+    }
+
+    #[test]
+    fn overriders_are_read_in_both_places() {
+        let image = r#""imageOverrider": [{"component": "Tag", "operator": "remove"}]"#;
+        let nested = rule(&format!(r#"{{"overriders": {{{image}}}}}"#));
+        let direct = rule(&format!(r#"{{{image}}}"#));
+        let both = rule(&format!(r#"{{"overriders": {{{image}}}, {image}}}"#));
+        assert_eq!(nested.overriders(), direct.overriders());
+        assert_eq!(both.overriders().image_overrider.len(), 2);
+        assert_eq!(
+            direct.overriders().image_overrider[0].operator,
+            OverriderOperator::Remove
+        );
+    }
+
+    #[test]
+    fn groups_compare_without_case_and_absent_means_all() {
+        let beijing = rule(r#"{"targetNodeGroup": ["Beijing"]}"#);
+        assert!(beijing.targets("beijing") && !beijing.targets("hangzhou"));
+        assert!(rule("{}").targets("hangzhou"));
+        assert!(!rule(r#"{"targetNodeGroup": []}"#).targets("hangzhou"));
+    }
+
+    #[test]
+    fn update_is_replace() {
+        use PlaintextOperator::{Add, Remove, Replace, Update};
+        let canonical = [Add, Replace, Update, Remove].map(PlaintextOperator::canonical);
+        use OverriderOperator as Op;
+        assert_eq!(canonical, [Op::Add, Op::Replace, Op::Replace, Op::Remove]);
+    }
+}

@@ -1,0 +1,15 @@
+//! What users write: the types, schemas, defaults and validation of every kind that dapple serves. No I/O.
+//!
+//! One module per family, as in every layer: [`daemonset`], [`marker`], [`group`], [`pool`]. Pod templates and patches
+//! are JSON values end to end, so that a field Kubernetes adds next year passes through untouched.
+
+pub mod crd;
+pub mod daemonset;
+pub mod group;
+pub mod marker;
+pub mod object;
+pub mod pool;
+mod schema;
+mod structural;
+pub mod template;
+mod yaml;

@@ -1,0 +1,136 @@
+//! NodePodProbe: the probes to run on one node, and their results.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{ApiVersion, Kind, resource};
+use crate::schema;
+use crate::template::Probe;
+
+/// The probes to run on the node of the same name, and their results. Written by dapple and its node agents; people
+/// write PodMarkers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePodProbe {
+    /// Always `apps.kruise.io/v1alpha1`.
+    #[serde(default)]
+    pub api_version: ApiVersion<Self>,
+    /// Always `NodePodProbe`.
+    #[serde(default)]
+    pub kind: Kind<Self>,
+    /// Name, labels and what else every object has.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::metadata")]
+    pub metadata: ObjectMeta,
+    /// The probes to run.
+    #[serde(default)]
+    pub spec: NodePodProbeSpec,
+    /// Their results. Written by the node agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<NodePodProbeStatus>,
+}
+
+resource!(
+    NodePodProbe,
+    super::GROUP,
+    "v1alpha1",
+    "nodepodprobes",
+    ClusterResourceScope
+);
+
+/// The probes to run on a node.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePodProbeSpec {
+    /// The pods to probe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_probes: Vec<PodProbe>,
+}
+
+/// The probes of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodProbe {
+    /// The pod's name.
+    pub name: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's UID: a later pod of the same name is another one.
+    pub uid: String,
+    /// The pod's address, for probes over the network.
+    #[serde(default, rename = "IP", skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// The probes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<ContainerProbe>,
+}
+
+/// One probe of one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerProbe {
+    /// The probe's name, unique within the pod.
+    pub name: String,
+    /// The container to probe.
+    pub container_name: String,
+    /// The probe.
+    pub probe: Probe,
+}
+
+/// The results of a node's probes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePodProbeStatus {
+    /// Results by pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_probe_statuses: Vec<PodProbeStatus>,
+}
+
+/// The results of one pod's probes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodProbeStatus {
+    /// The pod's name.
+    pub name: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's UID.
+    pub uid: String,
+    /// Results by probe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probe_states: Vec<ContainerProbeState>,
+}
+
+/// The result of one probe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerProbeState {
+    /// The probe's name.
+    pub name: String,
+    /// Its result.
+    pub state: ProbeState,
+    /// When it last ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub last_probe_time: Option<Time>,
+    /// When its result last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub last_transition_time: Option<Time>,
+    /// What the probe said, or why there is no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The result of a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ProbeState {
+    /// The probe succeeded.
+    Succeeded,
+    /// The probe failed.
+    Failed,
+    /// The probe has not run yet, or could not.
+    #[default]
+    Unknown,
+}

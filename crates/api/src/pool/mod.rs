@@ -1,0 +1,145 @@
+//! Pools of nodes and applications that run in each of them: NodePool, YurtAppSet, YurtAppDaemon, and
+//! YurtAppConfigurationReplacement, which says how an application differs between pools.
+
+mod node_pool;
+mod replacement;
+mod replacement_pools;
+pub mod v1alpha1;
+pub mod v1beta1;
+mod workload;
+mod yurt_app_daemon;
+
+use serde_json::Value;
+
+use crate::crd::{Crd, Version, age, column, wide};
+
+pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, Taint, TaintEffect};
+pub use replacement::{
+    ConfigMapItem, EnvItem, ImageItem, Item, PersistentVolumeClaimItem, Replacement, ReplacementStatus, SecretItem,
+    Subject, SubjectKind, UpgradeStrategy, YurtAppConfigurationReplacement,
+};
+pub use replacement_pools::{Pools, PoolsError};
+pub use v1alpha1::{Pool, Topology, YurtAppSet, YurtAppSetSpec, YurtAppSetStatus};
+pub use workload::{DeploymentTemplate, StatefulSetTemplate, TemplateType, WorkloadSummary, WorkloadTemplate};
+pub use yurt_app_daemon::{YurtAppDaemon, YurtAppDaemonSpec, YurtAppDaemonStatus};
+
+/// The API group of every kind in this module.
+pub const GROUP: &str = "apps.openyurt.io";
+
+/// Label that puts a node into the pool it names.
+pub const NODE_POOL_LABEL: &str = "apps.openyurt.io/nodepool";
+
+/// Label on a workload: the pool that it was made for.
+pub const POOL_NAME_LABEL: &str = "apps.openyurt.io/pool-name";
+
+/// Text that stands for the pool's name in the strings of a replacement.
+pub const POOL_PLACEHOLDER: &str = "{{nodepool}}";
+
+pub(crate) fn crds() -> Vec<Crd> {
+    vec![node_pool(), yurt_app_set(), yurt_app_daemon(), replacement()]
+}
+
+fn template_column() -> Value {
+    column(
+        "Workload",
+        "string",
+        ".status.templateType",
+        "Deployment or StatefulSet",
+    )
+}
+
+fn node_pool() -> Crd {
+    let columns = vec![
+        column("Type", "string", ".spec.type", "Edge or Cloud"),
+        column("Ready", "integer", ".status.readyNodeNum", "Nodes that are ready"),
+        column(
+            "NotReady",
+            "integer",
+            ".status.unreadyNodeNum",
+            "Nodes that are not ready",
+        ),
+        age(),
+    ];
+    Crd {
+        group: GROUP,
+        kind: "NodePool",
+        plural: "nodepools",
+        short_names: &["np"],
+        cluster_wide: true,
+        versions: vec![
+            Version::served::<NodePool>("v1beta1", columns),
+            Version::declared::<v1alpha1::NodePool>("v1alpha1"),
+        ],
+    }
+}
+
+fn yurt_app_set() -> Crd {
+    let columns = vec![
+        column(
+            "Ready",
+            "integer",
+            ".status.readyReplicas",
+            "Pods that are ready, of all pools",
+        ),
+        column("Replicas", "integer", ".status.replicas", "Pods of all pools"),
+        template_column(),
+        age(),
+        wide("Pools", "string", ".status.poolReplicas", "Pods wanted in each pool"),
+        wide("Revision", "string", ".status.currentRevision", "The newest revision"),
+    ];
+    Crd {
+        group: GROUP,
+        kind: "YurtAppSet",
+        plural: "yurtappsets",
+        short_names: &["yas"],
+        cluster_wide: false,
+        versions: vec![
+            Version::served::<YurtAppSet>("v1alpha1", columns),
+            Version::declared::<v1beta1::YurtAppSet>("v1beta1"),
+        ],
+    }
+}
+
+fn yurt_app_daemon() -> Crd {
+    let columns = vec![
+        column("Pools", "string", ".status.nodepools", "Pools that it runs in"),
+        template_column(),
+        age(),
+        wide("Revision", "string", ".status.currentRevision", "The newest revision"),
+    ];
+    Crd {
+        group: GROUP,
+        kind: "YurtAppDaemon",
+        plural: "yurtappdaemons",
+        short_names: &["yad"],
+        cluster_wide: false,
+        versions: vec![Version::served::<YurtAppDaemon>("v1alpha1", columns)],
+    }
+}
+
+fn replacement() -> Crd {
+    let columns = vec![
+        column("Kind", "string", ".subject.kind", "Kind of the application it changes"),
+        column(
+            "Subject",
+            "string",
+            ".subject.name",
+            "Name of the application it changes",
+        ),
+        column(
+            "Ready",
+            "string",
+            ".status.conditions[?(@.type==\"Ready\")].status",
+            "Whether it is in effect",
+        ),
+        age(),
+    ];
+    Crd {
+        group: GROUP,
+        kind: "YurtAppConfigurationReplacement",
+        plural: "yurtappconfigurationreplacements",
+        short_names: &["yacr"],
+        cluster_wide: false,
+        versions: vec![Version::served::<YurtAppConfigurationReplacement>("v1alpha1", columns)],
+    }
+}

@@ -1,0 +1,142 @@
+//! NodePool: nodes of one site, and what they have in common.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::object::{ApiVersion, Kind, resource};
+use crate::schema;
+
+/// Nodes of one site. A node is in the pool that its label `apps.openyurt.io/nodepool` names, and gets the labels,
+/// annotations and taints given here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePool {
+    /// Always `apps.openyurt.io/v1beta1`.
+    #[serde(default)]
+    pub api_version: ApiVersion<Self>,
+    /// Always `NodePool`.
+    #[serde(default)]
+    pub kind: Kind<Self>,
+    /// Name, labels and what else every object has.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::metadata")]
+    pub metadata: ObjectMeta,
+    /// What the pool's nodes have in common.
+    #[serde(default)]
+    pub spec: NodePoolSpec,
+    /// What dapple last saw. Written by dapple.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<NodePoolStatus>,
+}
+
+resource!(NodePool, super::GROUP, "v1beta1", "nodepools", ClusterResourceScope);
+
+/// What the nodes of a pool have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolSpec {
+    /// Where the nodes are.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "Edge"))]
+    pub kind: Option<NodePoolType>,
+    /// Whether pods in this pool use the network of their node. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_network: Option<bool>,
+    /// Labels that every node of the pool gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations that every node of the pool gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Taints that every node of the pool gets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
+}
+
+/// Where the nodes of a pool are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodePoolType {
+    /// At an edge site. The default.
+    #[default]
+    Edge,
+    /// In the cloud.
+    Cloud,
+}
+
+/// Keeps pods off a node unless they tolerate it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Taint {
+    /// The taint's key.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// The taint's value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// What happens to pods that don't tolerate it.
+    pub effect: TaintEffect,
+    /// When the taint was added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub time_added: Option<Time>,
+}
+
+/// What happens to pods that don't tolerate a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TaintEffect {
+    /// They don't get onto the node.
+    NoSchedule,
+    /// They get onto the node only if there is no other.
+    PreferNoSchedule,
+    /// They don't get onto the node, and those that are there are evicted.
+    NoExecute,
+}
+
+/// What dapple last saw of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePoolStatus {
+    /// Nodes that are ready.
+    #[serde(default)]
+    pub ready_node_num: i32,
+    /// Nodes that are not ready.
+    #[serde(default)]
+    pub unready_node_num: i32,
+    /// Names of the pool's nodes, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// The `metadata.generation` that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Findings about the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+impl NodePoolSpec {
+    /// Where the nodes are: at an edge site, by default.
+    pub fn pool_type(&self) -> NodePoolType {
+        self.kind.unwrap_or_default()
+    }
+
+    /// Whether pods in this pool use the network of their node: not by default.
+    pub fn host_network(&self) -> bool {
+        self.host_network.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_pool_is_at_the_edge() {
+        let pool: NodePool = serde_json::from_str(r#"{"metadata": {"name": "beijing"}}"#).expect("parses");
+        assert_eq!(pool.spec.pool_type(), NodePoolType::Edge);
+        assert!(!pool.spec.host_network());
+    }
+}

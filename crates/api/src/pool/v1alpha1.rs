@@ -1,0 +1,242 @@
+//! YurtAppSet in the version that is served and stored, and the older NodePool, declared only.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::node_pool::{NodePoolSpec, NodePoolStatus};
+use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate};
+use crate::object::{ApiVersion, Kind, resource};
+use crate::schema;
+use crate::template::{NodeSelectorTerm, Patch, Toleration};
+
+/// Runs one application in several pools: each pool gets a Deployment or StatefulSet of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct YurtAppSet {
+    /// Always `apps.openyurt.io/v1alpha1`.
+    #[serde(default)]
+    pub api_version: ApiVersion<Self>,
+    /// Always `YurtAppSet`.
+    #[serde(default)]
+    pub kind: Kind<Self>,
+    /// Name, labels and what else every object has.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::metadata")]
+    pub metadata: ObjectMeta,
+    /// What to run, and in which pools.
+    pub spec: YurtAppSetSpec,
+    /// How far it has come. Written by dapple.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<YurtAppSetStatus>,
+}
+
+resource!(
+    YurtAppSet,
+    super::GROUP,
+    "v1alpha1",
+    "yurtappsets",
+    NamespaceResourceScope
+);
+
+/// What to run, and in which pools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!has(self.workloadTemplate.deploymentTemplate) || \
+                 !has(self.workloadTemplate.deploymentTemplate.spec.replicas)",
+        "message": "deploymentTemplate.spec.replicas must be left out: give each pool its own in topology.pools"
+    },
+    {
+        "rule": "!has(self.workloadTemplate.statefulSetTemplate) || \
+                 !has(self.workloadTemplate.statefulSetTemplate.spec.replicas)",
+        "message": "statefulSetTemplate.spec.replicas must be left out: give each pool its own in topology.pools"
+    },
+    {
+        "rule": "!has(self.selector.matchLabels) || !has(self.workloadTemplate.deploymentTemplate) || \
+                 self.selector.matchLabels.all(key, has(self.workloadTemplate.deploymentTemplate.metadata) && \
+                 has(self.workloadTemplate.deploymentTemplate.metadata.labels) && \
+                 key in self.workloadTemplate.deploymentTemplate.metadata.labels && \
+                 self.workloadTemplate.deploymentTemplate.metadata.labels[key] == self.selector.matchLabels[key])",
+        "message": "deploymentTemplate.metadata.labels must contain every label of spec.selector.matchLabels"
+    },
+    {
+        "rule": "!has(self.selector.matchLabels) || !has(self.workloadTemplate.statefulSetTemplate) || \
+                 self.selector.matchLabels.all(key, has(self.workloadTemplate.statefulSetTemplate.metadata) && \
+                 has(self.workloadTemplate.statefulSetTemplate.metadata.labels) && \
+                 key in self.workloadTemplate.statefulSetTemplate.metadata.labels && \
+                 self.workloadTemplate.statefulSetTemplate.metadata.labels[key] == self.selector.matchLabels[key])",
+        "message": "statefulSetTemplate.metadata.labels must contain every label of spec.selector.matchLabels"
+    }
+]))]
+pub struct YurtAppSetSpec {
+    /// Which workloads are this application's. Must match the labels of the template; can't be changed later.
+    #[schemars(schema_with = "schema::fixed_selector")]
+    pub selector: LabelSelector,
+    /// The workload that each pool gets.
+    pub workload_template: WorkloadTemplate,
+    /// The pools, and what is particular to each.
+    #[serde(default)]
+    #[schemars(extend("default" = {}))]
+    pub topology: Topology,
+    /// How many old revisions to keep for rollback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0), extend("default" = 10))]
+    pub revision_history_limit: Option<i32>,
+}
+
+/// The pools of an application.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Topology {
+    /// The pools that the application runs in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 512),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub pools: Vec<Pool>,
+}
+
+/// One pool of an application.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "has(self.nodeSelectorTerm) == has(oldSelf.nodeSelectorTerm) && \
+                 (!has(self.nodeSelectorTerm) || self.nodeSelectorTerm == oldSelf.nodeSelectorTerm)",
+        "message": "nodeSelectorTerm of a pool cannot be changed: remove the pool, then add it anew"
+    },
+    {
+        "rule": "has(self.tolerations) == has(oldSelf.tolerations) && \
+                 (!has(self.tolerations) || self.tolerations == oldSelf.tolerations)",
+        "message": "tolerations of a pool cannot be changed: remove the pool, then add it anew"
+    }
+]))]
+pub struct Pool {
+    /// The pool's name: a part of the names of what it gets.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// Which nodes the pool's pods may run on, for example those whose label `apps.openyurt.io/nodepool` is `beijing`.
+    /// Can't be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector_term: Option<NodeSelectorTerm>,
+    /// Taints that the pool's pods tolerate. Can't be changed later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub tolerations: Vec<Toleration>,
+    /// How many pods run in the pool. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i32>,
+    /// A strategic merge patch of the pool's workload: write only what differs.
+    ///
+    /// Example: `{spec: {template: {spec: {containers: [{name: nginx, image: "nginx:1.19.3"}]}}}}`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Patch>,
+}
+
+/// How far an application has come.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct YurtAppSetStatus {
+    /// The `metadata.generation` that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Changes where the name of a new revision is taken already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collision_count: Option<i32>,
+    /// The newest revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+    /// Pods wanted in each pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool_replicas: BTreeMap<String, i32>,
+    /// Pods of all pools that are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Pods of all pools.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Which kind of workload each pool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_type: Option<TemplateType>,
+    /// The object that says how pools differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrider_ref: Option<String>,
+    /// The workload of each pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workload_summary: Vec<WorkloadSummary>,
+    /// Findings, such as pools that don't exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+impl YurtAppSetSpec {
+    /// How many old revisions to keep: 10 by default.
+    pub fn revision_history_limit(&self) -> i32 {
+        self.revision_history_limit.unwrap_or(10)
+    }
+}
+
+impl Pool {
+    /// How many pods run in the pool: 1 by default, as in the workload that it gets.
+    pub fn replicas(&self) -> i32 {
+        self.replicas.unwrap_or(1)
+    }
+}
+
+/// Nodes of one site. Use v1beta1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePool {
+    /// Always `apps.openyurt.io/v1alpha1`.
+    #[serde(default)]
+    pub api_version: ApiVersion<Self>,
+    /// Always `NodePool`.
+    #[serde(default)]
+    pub kind: Kind<Self>,
+    /// Name, labels and what else every object has.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::metadata")]
+    pub metadata: ObjectMeta,
+    /// What the pool's nodes have in common.
+    #[serde(default)]
+    pub spec: OldNodePoolSpec,
+    /// What dapple last saw. Written by dapple.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<NodePoolStatus>,
+}
+
+resource!(NodePool, super::GROUP, "v1alpha1", "nodepools", ClusterResourceScope);
+
+/// What the nodes of a pool have in common.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OldNodePoolSpec {
+    /// Which nodes are in the pool: always those whose label `apps.openyurt.io/nodepool` names it, so v1beta1 leaves
+    /// it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::label_selector")]
+    pub selector: Option<LabelSelector>,
+    /// What v1beta1 has too.
+    #[serde(flatten)]
+    pub common: NodePoolSpec,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_hold_without_the_api_server() {
+        let json = r#"{"selector": {}, "workloadTemplate": {}, "topology": {"pools": [{"name": "beijing"}]}}"#;
+        let spec: YurtAppSetSpec = serde_json::from_str(json).expect("parses");
+        assert_eq!(spec.revision_history_limit(), 10);
+        assert_eq!(spec.topology.pools[0].replicas(), 1);
+    }
+}
