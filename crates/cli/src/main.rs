@@ -1,2 +1,53 @@
-//! The `dapple` command.
-fn main() {}
+//! The `dapple` command; installed as `kubectl-dapple` it is also `kubectl dapple`.
+
+mod args;
+mod completion;
+mod connect;
+mod crds;
+mod down;
+mod install;
+mod manager;
+mod status;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+/// Gives memory back after a relist, which the system's allocator does not.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&error.into()),
+    };
+    match runtime.block_on(run(cli)) {
+        Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Down(args) => down::run(args).await,
+        Command::Status(args) => status::run(args).await,
+        Command::Manager(args) => manager::run(*args).await,
+        Command::Crds(args) => crds::run(&args),
+        Command::Completion(args) => completion::run(&args),
+    }
+}
+
+/// One line: what failed, and all the causes it knows.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    #[allow(clippy::print_stderr, reason = "this is where errors end")]
+    {
+        eprintln!("error: {error:#}");
+    }
+    ExitCode::from(2)
+}

@@ -1,7 +1,22 @@
 //! Controllers: slim caches, a work queue, leases and writes. Thin shells around the decisions of `dapple-plan`.
+//!
+//! The rules that every controller keeps, because the simulator relies on them: wall time and randomness are passed in
+//! ([`env`]), selects are `biased`, maps are ordered wherever order escapes, every write names the version it replaces,
+//! and nothing is decided on a view that is not complete or has not seen our own last write ([`store`]).
 
+pub mod client;
 pub mod env;
+pub mod events;
+pub mod family;
+pub mod feed;
+pub mod group;
+pub mod install;
+pub mod lease;
+pub mod manager;
+pub mod metrics;
 pub mod observed;
 pub mod queue;
+pub mod serve;
 pub mod slim;
 pub mod store;
+pub mod worker;

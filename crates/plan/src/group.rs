@@ -10,6 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dapple_api::group::{NodeGroupSpec, NodeGroupStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The condition of a NodeGroup that says whether the nodes it asks for are there.
+pub const NODES_FOUND: &str = "NodesFound";
+
+/// The most missing nodes that a message names one by one.
+const NAMED_IN_MESSAGE: usize = 5;
+
 /// The labels of one node, as far as membership needs to ask.
 pub trait Labels {
     /// The value of the label `key`, if the node has it.
@@ -39,6 +48,12 @@ pub struct Rule {
     pub match_labels: BTreeMap<String, String>,
 }
 
+impl From<&NodeGroupSpec> for Rule {
+    fn from(spec: &NodeGroupSpec) -> Self {
+        Self { nodes: spec.nodes.iter().cloned().collect(), match_labels: spec.match_labels.clone() }
+    }
+}
+
 impl Rule {
     /// The definition of membership, for one node.
     pub fn matches(&self, node: &str, labels: &dyn Labels) -> bool {
@@ -57,6 +72,43 @@ pub struct Roll {
     pub members: Vec<String>,
     /// Names in the group's `nodes` that no node has, sorted.
     pub missing: Vec<String>,
+}
+
+/// The status that says what `roll` says, for this generation of the group. A condition that stays keeps its time, so
+/// equal facts give an equal status and need no write.
+pub fn status(roll: Roll, generation: Option<i64>, before: Option<&NodeGroupStatus>, now: &Time) -> NodeGroupStatus {
+    let (found, reason, message) = match (roll.missing.as_slice(), roll.members.len()) {
+        ([], 0) => ("False", "NoNodes", "No node has the labels in spec.matchLabels.".to_owned()),
+        ([], count) => ("True", "NodesFound", format!("The group has {count} node{}.", plural(count))),
+        (missing, _) => ("False", "NodesMissing", missing_message(missing)),
+    };
+    let known = before.and_then(|status| status.conditions.iter().find(|known| known.type_ == NODES_FOUND));
+    let since = known.filter(|known| known.status == found).map_or(now, |known| &known.last_transition_time);
+    let condition = Condition {
+        type_: NODES_FOUND.to_owned(),
+        status: found.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: since.clone(),
+        observed_generation: generation,
+    };
+    NodeGroupStatus {
+        node_count: i32::try_from(roll.members.len()).unwrap_or(i32::MAX),
+        contained_nodes: roll.members,
+        observed_generation: generation,
+        conditions: vec![condition],
+    }
+}
+
+fn missing_message(missing: &[String]) -> String {
+    let named = missing.iter().take(NAMED_IN_MESSAGE).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = missing.len().saturating_sub(NAMED_IN_MESSAGE);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("No such node{}: {named}{rest}. Correct spec.nodes, or wait until they join.", plural(missing.len()))
+}
+
+fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 /// Groups and their members, kept true change by change.
@@ -228,6 +280,37 @@ mod tests {
         assert_eq!(index.roll("g").unwrap(), Roll { members: vec!["a".into()], missing: vec!["ghost".into()] });
         assert_eq!(names(index.node_changed("ghost", &labels(&[]))), ["g"]);
         assert!(index.roll("g").unwrap().missing.is_empty());
+    }
+
+    fn time(second: i64) -> Time {
+        Time(k8s_openapi::jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    #[test]
+    fn a_status_says_what_is_there_and_what_is_missing() {
+        let roll = |members: &[&str], missing: usize| Roll {
+            members: members.iter().map(|n| n.to_string()).collect(),
+            missing: (0..missing).map(|n| format!("ghost-{n}")).collect(),
+        };
+        let said = |roll| {
+            let status = status(roll, Some(2), None, &time(1));
+            (status.node_count, status.conditions[0].reason.clone(), status.conditions[0].message.clone())
+        };
+        assert_eq!(said(roll(&["a"], 0)), (1, "NodesFound".into(), "The group has 1 node.".into()));
+        let message = "No node has the labels in spec.matchLabels.";
+        assert_eq!(said(roll(&[], 0)), (0, "NoNodes".into(), message.into()));
+        let message = "No such nodes: ghost-0, ghost-1, ghost-2, ghost-3, ghost-4 and 2 more. \
+                       Correct spec.nodes, or wait until they join.";
+        assert_eq!(said(roll(&["a", "b"], 7)), (2, "NodesMissing".into(), message.into()));
+    }
+
+    #[test]
+    fn equal_facts_give_an_equal_status() {
+        let roll = || Roll { members: vec!["a".into()], missing: vec![] };
+        let first = status(roll(), Some(1), None, &time(1));
+        assert_eq!(status(roll(), Some(1), Some(&first), &time(2)), first);
+        let changed = status(Roll::default(), Some(1), Some(&first), &time(2));
+        assert_eq!(changed.conditions[0].last_transition_time, time(2));
     }
 
     #[derive(Debug, Clone)]

@@ -1,1 +1,3 @@
 //! What people are shown: one model for the page, the terminal and JSON. No I/O.
+
+pub mod cluster;

@@ -1,0 +1,33 @@
+# `make up` and `make test` do everything; the rest is for those who change dapple.
+
+DAPPLE := target/debug/dapple
+
+.PHONY: up down test bench fmt lint coverage crds build
+
+up: build            ## A real local cluster with dapple and an example fleet
+	$(DAPPLE) up --detach
+
+down: build          ## Stops it and leaves nothing behind
+	$(DAPPLE) down
+
+test: lint           ## Everything that CI runs
+	cargo test --workspace
+
+bench:               ## Measures; every figure is a ratio taken in one run
+	cargo run --release -p dapple-bench --bin caches
+
+fmt:
+	cargo fmt --all
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+coverage:            ## Lines per crate; api, edit and plan stay above 80 %
+	bash scripts/coverage
+
+crds: build          ## Writes the generated CRDs into config/
+	$(DAPPLE) crds --write config/crds
+
+build:
+	cargo build -p dapple

@@ -1,0 +1,7 @@
+//! What the benchmarks share: objects as a cluster has them, and ways to measure.
+//!
+//! The machines that run these are noisy, so no absolute figure means much: each benchmark measures us and the peer, or
+//! us and the limit, in one run, and prints the ratio.
+
+pub mod measure;
+pub mod objects;

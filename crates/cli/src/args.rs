@@ -1,0 +1,200 @@
+//! Every command and flag, in one place.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use dapple_control::family::Family;
+
+/// Runs one application across unlike nodes on Kubernetes.
+#[derive(Debug, Parser)]
+#[command(name = "dapple", version, about, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a real local cluster with dapple and an example fleet, or install dapple into yours.
+    Up(UpArgs),
+    /// Stop what `dapple up` started, and leave nothing behind.
+    Down(DownArgs),
+    /// Show what runs.
+    Status(StatusArgs),
+    /// Run the controllers.
+    Manager(Box<ManagerArgs>),
+    /// Print the CustomResourceDefinitions of every kind.
+    Crds(CrdsArgs),
+    /// Print a completion script for a shell.
+    Completion(CompletionArgs),
+}
+
+/// The name of a local cluster.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    /// Name of the local cluster; several can run side by side.
+    #[arg(long, default_value = "default", value_parser = cluster_name)]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+    /// Number of nodes; the example fleet's kinds keep their proportions.
+    #[arg(long, value_name = "N", conflicts_with = "cluster", value_parser = node_count)]
+    pub(crate) nodes: Option<usize>,
+    /// A fleet description to use instead of the example's.
+    #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
+    pub(crate) fleet: Option<PathBuf>,
+    /// Add this machine as a real node: containerd, kubelet and kube-proxy. Needs root.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) real_node: bool,
+    /// Return once everything runs, and leave it running until `dapple down`.
+    #[arg(long, conflicts_with = "cluster")]
+    pub(crate) detach: bool,
+    /// Start nothing: install dapple's APIs and permissions into the cluster that KUBECONFIG names, after asking.
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// With --cluster: do not ask.
+    #[arg(long, requires = "cluster")]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
+
+/// Which cluster to talk to.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// Kubeconfig file; otherwise KUBECONFIG, ~/.kube/config, or the pod's own service account.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManagerArgs {
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// Families of APIs to serve.
+    #[arg(long, value_delimiter = ',', default_values_t = Family::ALL.map(|family| family.name().to_owned()))]
+    pub(crate) families: Vec<String>,
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, default_value = "127.0.0.1:9440")]
+    pub(crate) listen: SocketAddr,
+    /// Namespace of the lease.
+    #[arg(long, default_value = "dapple-system")]
+    pub(crate) namespace: String,
+    /// Name of the lease by which one of several managers leads.
+    #[arg(long, default_value = "dapple-manager")]
+    pub(crate) lease: String,
+    /// How long the lease lasts: a manager that dies is replaced after this time.
+    #[arg(long, default_value = "15s", value_parser = seconds)]
+    pub(crate) lease_duration: Duration,
+    /// Objects that each controller works on at once.
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+    /// Requests to the API server per second in the long run.
+    #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) kube_api_qps: u32,
+    /// Requests to the API server at once after a quiet time.
+    #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) kube_api_burst: u32,
+    /// What to log, such as `info` or `dapple_control=debug,info`.
+    #[arg(long, default_value = "info", env = "DAPPLE_LOG")]
+    pub(crate) log: String,
+    /// How to log.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CrdsArgs {
+    /// Write one file per kind into this folder instead.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionArgs {
+    /// The shell.
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// The name becomes a folder's.
+fn cluster_name(text: &str) -> Result<String, String> {
+    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if !text.is_empty() && text.len() <= 40 && text.chars().all(fits) && !text.starts_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err("use 1 to 40 lower-case letters, digits and dashes, not starting with a dash".to_owned())
+    }
+}
+
+/// As many nodes as two cores can play.
+fn node_count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=20_000).contains(count)).ok_or_else(|| "give a number from 1 to 20000".to_owned())
+}
+
+/// Whole seconds, as Lease records have them. Under three there is no room for a renewal.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
+    match number {
+        Ok(count) if (3..=3600).contains(&count) => Ok(Duration::from_secs(count)),
+        _ => Err("give whole seconds from 3s to 3600s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn names_and_times_are_checked() {
+        assert!(cluster_name("a-1").is_ok());
+        for bad in ["", "-a", "A", "a/b", "..", &"a".repeat(41)] {
+            assert!(cluster_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(seconds("15s"), Ok(Duration::from_secs(15)));
+        for bad in ["2s", "x", "-1", "1h"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Installing dapple into a cluster: APIs and permissions, and nothing that runs.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use dapple_control::install::{apply_yaml, install_crds};
+use kube::Client;
+
+use crate::args::UpArgs;
+use crate::connect;
+
+/// Namespace, service account and permissions of the manager.
+const PERMISSIONS: &str = include_str!("../../../config/rbac.yaml");
+
+/// Installs the CRDs and the manager's permissions. Returns the CRDs that another product serves.
+pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
+    let crds = install_crds(client).await.context("cannot install the CRDs")?;
+    apply_yaml(client, PERMISSIONS).await.context("cannot install the manager's permissions")?;
+    Ok(crds.into_iter().filter(|crd| crd.foreign).map(|crd| crd.name).collect())
+}
+
+/// `dapple up --cluster`.
+pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
+    let config = connect::config(&args.connect).await?;
+    let server = config.cluster_url.to_string();
+    if !args.yes && !confirmed(&server)? {
+        println!("Nothing was changed.");
+        return Ok(ExitCode::from(1));
+    }
+    let client = Client::try_from(config)?;
+    let foreign = install(&client).await?;
+    println!("Installed dapple's APIs and permissions into {server}");
+    for crd in foreign {
+        println!("  left alone: {crd} belongs to another product, so dapple does not serve that kind");
+    }
+    println!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn confirmed(server: &str) -> anyhow::Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("not asking without a terminal whether to install into {server}: add --yes to go on");
+    }
+    print!("Install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into {server}? [y/N] ");
+    std::io::stdout().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,76 @@
+//! `dapple manager`.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use dapple_control::client::Limits;
+use dapple_control::env::Env;
+use dapple_control::family::Family;
+use dapple_control::lease::Terms;
+use dapple_control::manager::{Options, run as run_manager};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{LogFormat, ManagerArgs};
+use crate::connect;
+
+pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
+    log(&args)?;
+    let config = connect::config(&args.connect).await?;
+    let env = Env::system();
+    let options = options(&args, &env)?;
+    let stop = CancellationToken::new();
+    stop_on_signals(stop.clone())?;
+    run_manager(config, options, env, stop).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log(args: &ManagerArgs) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?} is not a filter", args.log))?;
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => lines.with_ansi(false).init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
+    let families = args.families.iter().map(|name| name.parse::<Family>().map_err(anyhow::Error::msg));
+    let limits = Limits { per_second: args.kube_api_qps.into(), burst: args.kube_api_burst.into() };
+    let duration = args.lease_duration;
+    // The same proportions as Kubernetes' own 15, 10 and 2 seconds.
+    let terms = Terms { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 };
+    Ok(Options {
+        families: families.collect::<Result<BTreeSet<_>, _>>().context("--families")?,
+        listen: args.listen,
+        identity: identity(env),
+        namespace: args.namespace.clone(),
+        lease: args.lease.clone(),
+        terms,
+        limits,
+        workers: args.workers.into(),
+    })
+}
+
+/// Unlike every other process there ever was: a restarted one must not be taken for the one before.
+fn identity(env: &Env) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let chance = (env.fraction() * f64::from(u32::MAX)) as u32;
+    format!("{}_{}_{chance:08x}", host.trim(), std::process::id())
+}
+
+/// The first SIGTERM or SIGINT asks for a graceful stop; a second one ends the process at once.
+fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        stop.cancel();
+        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        std::process::exit(130);
+    });
+    Ok(())
+}

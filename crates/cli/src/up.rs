@@ -1,0 +1,197 @@
+//! `dapple up`: a real cluster, dapple and an example fleet, in one command.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use dapple_api::group::NodeGroup;
+use dapple_control::install::apply_yaml;
+use dapple_testbed::progress::{Progress, to_stderr};
+use dapple_testbed::{Cluster, ClusterSpec, Fleet, Lifetime, Need, RealNodeSpec, Upstream};
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::UpArgs;
+use crate::install::{install, into_cluster};
+use crate::status::{is_ready, view};
+
+/// Groups of the example fleet's three locations.
+const EXAMPLE_GROUPS: &str = include_str!("../../../examples/group/nodegroups.yaml");
+/// The manager of a local cluster is this user, so it runs with exactly the permissions it has in production.
+const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+/// How long the fleet and the manager may take. A busy machine is no error.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Above this many nodes, heartbeats every few seconds would keep two cores busy.
+const MANY_NODES: usize = 2_000;
+
+/// Where a local cluster keeps its state.
+pub(crate) fn cluster_dir(name: &str) -> anyhow::Result<PathBuf> {
+    Ok(dapple_testbed::clusters_root()?.join(name))
+}
+
+pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
+    if args.cluster {
+        return into_cluster(&args).await;
+    }
+    let dir = cluster_dir(&args.local.name)?;
+    if let Some(running) = Cluster::open(&dir)? {
+        println!("Cluster {:?} is up already.\n", args.local.name);
+        closing_screen(&running).await;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let progress = to_stderr();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let started = tokio::select! {
+        biased;
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        started = bring_up(&args, &progress) => Some(started),
+    };
+    progress.finished();
+    let cluster = match started {
+        Some(Ok(cluster)) => cluster,
+        // No half state: what was started is ended.
+        Some(Err(error)) => {
+            end(&dir).await?;
+            return Err(error);
+        }
+        None => {
+            end(&dir).await?;
+            bail!("interrupted; everything that was started has been stopped");
+        }
+    };
+    println!("dapple is up.\n");
+    closing_screen(&cluster).await;
+    if args.detach {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("\nPress Ctrl-C to stop it.");
+    tokio::select! { biased; _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    progress.started("stopping");
+    let stopped = cluster.stop().await;
+    progress.finished();
+    stopped?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn end(dir: &Path) -> anyhow::Result<()> {
+    let dir = dir.to_owned();
+    tokio::task::spawn_blocking(move || dapple_testbed::stop(&dir)).await??;
+    Ok(())
+}
+
+async fn bring_up(args: &UpArgs, progress: &Arc<dyn Progress>) -> anyhow::Result<Cluster> {
+    let fleet = fleet(args)?;
+    let node_count = fleet.len();
+    let mut needs = vec![Need::ControlPlane];
+    if args.real_node {
+        needs.push(Need::RealNode);
+    }
+    let binaries = Upstream::obtain(&needs, progress.clone()).await?;
+    let mut spec = ClusterSpec::new(&args.local.name)?;
+    spec.lifetime = if args.detach { Lifetime::Detached } else { Lifetime::WithParent };
+    spec.node_lease_seconds = if node_count > MANY_NODES { 200 } else { 40 };
+    let cluster = Cluster::start(spec, &binaries, progress.as_ref()).await?;
+    let client = cluster.client().await?;
+
+    progress.started("installing dapple");
+    install(&client).await?;
+    let manager = start_manager(&cluster).await?;
+    progress.started(&format!("creating {node_count} nodes"));
+    cluster.apply_fleet(&fleet).await?;
+    apply_yaml(&client, EXAMPLE_GROUPS).await.context("cannot create the example groups")?;
+    if args.real_node {
+        cluster.start_real_node(&RealNodeSpec::new("this-machine"), &binaries, progress.as_ref()).await?;
+    }
+    wait_until_living(&client, &manager, progress.as_ref()).await?;
+    progress.finished();
+    Ok(cluster)
+}
+
+fn fleet(args: &UpArgs) -> anyhow::Result<Fleet> {
+    let fleet = match &args.fleet {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Fleet::from_yaml(&text, &path.display().to_string())?
+        }
+        None => Fleet::example()?,
+    };
+    Ok(match args.nodes {
+        Some(count) => fleet.scaled_to(count),
+        None => fleet,
+    })
+}
+
+async fn start_manager(cluster: &Cluster) -> anyhow::Result<dapple_testbed::Attached> {
+    let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
+    let health = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string();
+    std::fs::write(health_file(cluster), &health)?;
+    let program = std::env::current_exe().context("cannot find the dapple program itself")?;
+    let args = ["manager", "--kubeconfig", &kubeconfig.display().to_string(), "--listen", &health].map(str::to_owned);
+    Ok(cluster.spawn_attached("dapple-manager", &program, &args, &[])?)
+}
+
+fn health_file(cluster: &Cluster) -> PathBuf {
+    cluster.dir().join("dapple-manager.address")
+}
+
+/// Where the manager of this cluster serves health and metrics.
+pub(crate) fn health_address(cluster: &Cluster) -> Option<String> {
+    std::fs::read_to_string(health_file(cluster)).ok()
+}
+
+/// Waits until every node is ready and every group knows its nodes.
+async fn wait_until_living(
+    client: &Client,
+    manager: &dapple_testbed::Attached,
+    progress: &dyn Progress,
+) -> anyhow::Result<()> {
+    progress.started("waiting for nodes and groups");
+    let nodes = Api::<Node>::all(client.clone());
+    let groups = Api::<NodeGroup>::all(client.clone());
+    let begun = tokio::time::Instant::now();
+    loop {
+        let seen = nodes.list(&ListParams::default()).await.context("cannot list nodes")?;
+        let ready = seen.iter().filter(|node| is_ready(node)).count();
+        let grouped = groups.list(&ListParams::default()).await.context("cannot list node groups")?;
+        let looked_at = grouped.iter().filter(|group| group.status.as_ref().is_some_and(|is| is.node_count > 0)).count();
+        progress.detail(&format!("{ready} of {} nodes, {looked_at} of {} groups", seen.items.len(), grouped.items.len()));
+        if ready == seen.items.len() && looked_at == grouped.items.len() {
+            return Ok(());
+        }
+        if !manager.process.is_alive() {
+            bail!("the manager ended; {} says why", manager.log.display());
+        }
+        if begun.elapsed() > PATIENCE {
+            bail!(
+                "after {} s {ready} of {} nodes are ready and {looked_at} of {} groups have nodes; see the logs in {}",
+                PATIENCE.as_secs(),
+                seen.items.len(),
+                grouped.items.len(),
+                manager.log.parent().unwrap_or(Path::new("")).display(),
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn closing_screen(cluster: &Cluster) {
+    let view = view(cluster).await;
+    print!("{view}");
+    let name = if view.name == "default" { String::new() } else { format!(" --name {}", view.name) };
+    println!("\nTry:");
+    println!("  export KUBECONFIG={} PATH={}:$PATH", view.kubeconfig, kubectl_dir(cluster));
+    println!("  kubectl get nodes,nodegroups -L location,arch,disk-type");
+    println!("  kubectl explain ads.spec.patches");
+    println!("\n  dapple status{name}   dapple down{name}");
+}
+
+fn kubectl_dir(cluster: &Cluster) -> String {
+    cluster.kubectl().parent().unwrap_or(Path::new("")).display().to_string()
+}

@@ -1,0 +1,222 @@
+//! The client that controllers use: rate limit, retries of reads, and the fence before writes.
+//!
+//! - A read that the server could not answer (429, 5xx, no connection) is tried again here, a few times.
+//! - A write never is: the server may have done it. The work queue looks at the world again and decides anew.
+//! - A write is sent only while the [`Fence`] is open, checked last thing before sending.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use tokio::time::Instant;
+
+use crate::env::{Backoff, Env};
+use crate::lease::Fence;
+use crate::metrics::Metrics;
+
+/// How many requests may be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Requests per second in the long run.
+    pub per_second: f64,
+    /// Requests that may be sent at once after a quiet time.
+    pub burst: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_second: 400.0, burst: 800.0 }
+    }
+}
+
+/// A write was not sent, because this process does not lead.
+#[derive(Debug, thiserror::Error)]
+#[error("not sent: this process does not hold the lease")]
+pub struct NotLeading;
+
+/// Whether this error says that the write was not sent for want of the lease.
+pub fn is_not_leading(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Service(inner) if inner.is::<NotLeading>())
+}
+
+const READ_TRIES: u32 = 4;
+const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
+/// The longest a server may make us wait by `Retry-After`.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
+
+/// Connects with our own retries instead of kube's, which repeat writes too.
+pub fn connect(mut config: kube::Config) -> Result<Client, kube::Error> {
+    config.default_retry = false;
+    Client::try_from(config)
+}
+
+/// The client for controllers, around a plain one.
+pub fn guarded(plain: Client, limits: Limits, fence: Fence, env: Env, metrics: Arc<Metrics>) -> Client {
+    let namespace = plain.default_namespace().to_owned();
+    let guard = Arc::new(Guard { plain, bucket: Bucket::new(limits), fence, env, metrics });
+    let service = tower::service_fn(move |request| {
+        let guard = guard.clone();
+        async move { guard.send(request).await }
+    });
+    Client::new(service, namespace)
+}
+
+struct Guard {
+    plain: Client,
+    bucket: Bucket,
+    fence: Fence,
+    env: Env,
+    metrics: Arc<Metrics>,
+}
+
+impl Guard {
+    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+        if request.method() != Method::GET {
+            self.bucket.take().await;
+            if !self.fence.is_open() {
+                return Err(NotLeading.into());
+            }
+            return Ok(self.send_once(request).await?);
+        }
+        let (parts, _) = request.into_parts();
+        for tries in 1.. {
+            self.bucket.take().await;
+            let answer = self.send_once(Request::from_parts(parts.clone(), Body::empty())).await;
+            match retry_after(&answer, tries, &self.env) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Ok(answer?),
+            }
+        }
+        unreachable!("retry_after ends the loop")
+    }
+
+    async fn send_once(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let method = request.method().clone();
+        let answer = self.plain.send(request).await;
+        self.metrics.request(&method, answer.as_ref().ok().map(Response::status));
+        answer
+    }
+}
+
+/// How long to wait before a read is tried again; `None` to take the answer as it is.
+fn retry_after(answer: &Result<Response<Body>, kube::Error>, tries: u32, env: &Env) -> Option<Duration> {
+    if tries >= READ_TRIES {
+        return None;
+    }
+    let ours = READ_BACKOFF.delay(tries, env);
+    let response = match answer {
+        Ok(response) => response,
+        Err(kube::Error::HyperError(_) | kube::Error::Service(_)) => return Some(ours),
+        Err(_) => return None,
+    };
+    let transient = response.status() == StatusCode::TOO_MANY_REQUESTS || response.status().is_server_error();
+    if !transient {
+        return None;
+    }
+    let theirs = response.headers().get(http::header::RETRY_AFTER);
+    let seconds = theirs.and_then(|value| value.to_str().ok()).and_then(|value| value.parse().ok()).unwrap_or(0);
+    Some(ours.max(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER)))
+}
+
+/// A token bucket. Waiting is first come, first served, because each taker books its own time.
+struct Bucket {
+    limits: Limits,
+    /// When the next request may be sent if requests came at exactly the limit; the past means there is burst to spend.
+    next: Mutex<Instant>,
+}
+
+impl Bucket {
+    fn new(limits: Limits) -> Self {
+        let next = Instant::now();
+        Self { limits, next: Mutex::new(next) }
+    }
+
+    async fn take(&self) {
+        let due = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = Instant::now();
+            let spacing = Duration::from_secs_f64(1.0 / self.limits.per_second);
+            let most_saved = Duration::from_secs_f64((self.limits.burst - 1.0).max(0.0) / self.limits.per_second);
+            let due = (*next).max(now.checked_sub(most_saved).unwrap_or(now));
+            *next = due + spacing;
+            due
+        };
+        tokio::time::sleep_until(due).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::SystemClock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// A client whose server answers every request with `status`, and the number of requests it got.
+    fn client_of(status: u16, leading: bool) -> (Client, Arc<AtomicU32>) {
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = asked.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async move { Response::builder().status(status).body(Body::empty()) }
+        });
+        let env = Env::new(SystemClock, 1);
+        let fence = Fence::new(env.clone());
+        if leading {
+            fence.open_for_test(Duration::from_secs(3600));
+        }
+        let client = guarded(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
+        (client, asked)
+    }
+
+    async fn status_of(client: &Client, method: Method) -> Result<u16, kube::Error> {
+        let request = Request::builder().method(method).uri("/api").body(Body::empty()).expect("a valid request");
+        client.send(request).await.map(|response| response.status().as_u16())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reads_are_tried_again_and_writes_are_not() {
+        for (method, expected) in [(Method::GET, READ_TRIES), (Method::POST, 1), (Method::PATCH, 1), (Method::DELETE, 1)] {
+            let (client, asked) = client_of(503, true);
+            assert_eq!(status_of(&client, method.clone()).await.expect("an answer"), 503);
+            assert_eq!(asked.load(Ordering::SeqCst), expected, "{method}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_an_answer() {
+        for status in [200, 404, 409, 403] {
+            let (client, asked) = client_of(status, true);
+            assert_eq!(status_of(&client, Method::GET).await.expect("an answer"), status);
+            assert_eq!(asked.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_lease_nothing_is_written() {
+        let (client, asked) = client_of(200, false);
+        for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+            let error = status_of(&client, method.clone()).await.expect_err("must not be sent");
+            assert!(is_not_leading(&error), "{method}: {error}");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 0);
+        assert_eq!(status_of(&client, Method::GET).await.expect("reading is free"), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rate_holds_after_the_burst() {
+        let bucket = Bucket::new(Limits { per_second: 10.0, burst: 5.0 });
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let started = Instant::now();
+        for _ in 0..5 {
+            bucket.take().await;
+        }
+        assert!(started.elapsed() < Duration::from_millis(10), "{:?}", started.elapsed());
+        for _ in 0..20 {
+            bucket.take().await;
+        }
+        let elapsed = started.elapsed().as_secs_f64();
+        assert!((1.9..2.1).contains(&elapsed), "{elapsed}");
+    }
+}

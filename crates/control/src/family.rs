@@ -1,0 +1,116 @@
+//! The families of APIs that a manager serves, and whether the cluster lets it.
+//!
+//! A CRD that another product serves is never touched: its family stays off and says so, until it is handed over.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use dapple_api::crd::is_ours;
+use kube::Client;
+use tracing::{info, warn};
+
+use crate::install::{find_crd, is_served};
+use crate::metrics::Metrics;
+
+/// How often a family that is off looks whether it may be served now.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A family of APIs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// NodeGroup, PropagationPolicy, OverridePolicy.
+    Group,
+}
+
+impl Family {
+    /// Every family there is.
+    pub const ALL: [Self; 1] = [Self::Group];
+
+    /// Its name, as in `--families`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+        }
+    }
+
+    /// The CRDs that its controllers need.
+    fn crds(self) -> &'static [&'static str] {
+        match self {
+            Self::Group => &["nodegroups.groupmanagement.kubeedge.io"],
+        }
+    }
+
+    /// Waits until the cluster lets this family be served, saying what it waits for.
+    pub(crate) async fn served(self, client: &Client, metrics: &Metrics) {
+        let mut said = None;
+        loop {
+            let standing = self.standing(client).await;
+            metrics.family_serving(self.name(), standing == Standing::Ours);
+            match &standing {
+                Standing::Ours => {
+                    info!(family = self.name(), "served");
+                    return;
+                }
+                other if said.as_ref() != Some(other) => warn!(family = self.name(), "off: {other}"),
+                _ => {}
+            }
+            said = Some(standing);
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// How the cluster stands to this family's APIs.
+    async fn standing(self, client: &Client) -> Standing {
+        for crd in self.crds() {
+            match standing_of(client, crd).await {
+                Standing::Ours => {}
+                other => return other,
+            }
+        }
+        Standing::Ours
+    }
+}
+
+impl FromStr for Family {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|family| family.name() == text);
+        found.ok_or_else(|| format!("no family {text:?}; there is: {known}"))
+    }
+}
+
+/// How the cluster stands to a CRD that we need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// It is ours and served.
+    Ours,
+    Missing(String),
+    Foreign(String),
+    NotYetServed(String),
+    Unknown(String, String),
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours => f.write_str("served"),
+            Self::Missing(crd) => write!(f, "the CRD {crd} is not installed; `dapple crds | kubectl apply --server-side -f -` installs it"),
+            Self::Foreign(crd) => write!(f, "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product, or hand the kind over, to have dapple serve it"),
+            Self::NotYetServed(crd) => write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why"),
+            Self::Unknown(crd, error) => write!(f, "the CRD {crd} cannot be read: {error}"),
+        }
+    }
+}
+
+async fn standing_of(client: &Client, crd: &str) -> Standing {
+    match find_crd(client, crd).await {
+        Ok(None) => Standing::Missing(crd.to_owned()),
+        Ok(Some(found)) if !is_ours(&found) => Standing::Foreign(crd.to_owned()),
+        Ok(Some(found)) if !is_served(&found) => Standing::NotYetServed(crd.to_owned()),
+        Ok(Some(_)) => Standing::Ours,
+        Err(error) => Standing::Unknown(crd.to_owned(), error.to_string()),
+    }
+}

@@ -1,0 +1,108 @@
+//! Keeps a [`Store`] true by a watch, and tells a controller what changed.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::env::{Backoff, Env};
+use crate::events::{Recorder, Report};
+use crate::metrics::Metrics;
+use crate::observed::{Observed, Wire};
+use crate::store::{Cached, Change, Store};
+
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// What every feed needs.
+#[derive(Clone)]
+pub struct Feeds {
+    /// The client to watch with.
+    pub client: Client,
+    /// Wall time and randomness.
+    pub env: Env,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// Where to report objects that cannot be read.
+    pub recorder: Arc<Recorder>,
+    /// Ends all watches.
+    pub stop: CancellationToken,
+}
+
+impl Feeds {
+    /// Starts to watch a kind in all namespaces. `on_change` is called after the store has taken in a change, in the
+    /// order of changes, and must not wait for anything.
+    pub fn watch<T: Cached>(&self, on_change: impl FnMut(&Change<T>) + Send + 'static) -> Arc<Store<T>> {
+        let store = Arc::new(Store::default());
+        self.watch_into(store.clone(), on_change);
+        store
+    }
+
+    /// Like [`Feeds::watch`], into a store made before, for an `on_change` that reads the store itself.
+    pub fn watch_into<T: Cached>(&self, store: Arc<Store<T>>, on_change: impl FnMut(&Change<T>) + Send + 'static) {
+        let last_told = Arc::new(Mutex::new(Instant::now()));
+        let (measured, told) = (store.clone(), last_told.clone());
+        self.metrics.before_scrape(move |metrics| {
+            let age = told.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+            metrics.cache(T::Wire::KIND.kind, measured.len(), age);
+        });
+        tokio::spawn(self.clone().run(store, last_told, on_change));
+    }
+
+    async fn run<T: Cached>(
+        self,
+        store: Arc<Store<T>>,
+        last_told: Arc<Mutex<Instant>>,
+        mut on_change: impl FnMut(&Change<T>) + Send + 'static,
+    ) {
+        let kind = T::Wire::KIND.kind;
+        let api = Api::<Observed<T::Wire>>::all(self.client.clone());
+        // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
+        let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
+        let mut failures = 0;
+        loop {
+            let event = tokio::select! { biased; () = self.stop.cancelled() => return, event = events.next() => event };
+            match event {
+                Some(Ok(event)) => {
+                    *last_told.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    // An `Init` only says that a list is about to be tried.
+                    if !matches!(event, Event::Init) {
+                        failures = 0;
+                    }
+                    if matches!(event, Event::InitDone) && !store.is_synced() {
+                        info!(kind, objects = store.len(), "first full view");
+                    }
+                    for change in store.apply(event) {
+                        self.report(kind, T::Wire::KIND, &change);
+                        on_change(&change);
+                    }
+                }
+                Some(Err(error)) => {
+                    failures += 1;
+                    self.metrics.watch_error(kind);
+                    let pause = BACKOFF.delay(failures, &self.env);
+                    warn!(kind, %error, ?pause, "the watch broke; trying again");
+                    tokio::select! { biased; () = self.stop.cancelled() => return, () = tokio::time::sleep(pause) => {} }
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn report<T>(&self, kind: &str, info: crate::observed::KindInfo, change: &Change<T>) {
+        let Change::Malformed { key, uid, reason } = change else { return };
+        self.metrics.malformed(kind);
+        warn!(kind, object = %key, %reason, "passed over an object that cannot be read");
+        self.recorder.report(Report {
+            about: info,
+            key: key.clone(),
+            uid: uid.clone(),
+            reason: "Malformed",
+            note: format!("dapple passes this {kind} over, because it cannot be read: {reason}. Mend the field to have it served."),
+        });
+    }
+}

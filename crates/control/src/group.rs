@@ -1,0 +1,205 @@
+//! The NodeGroup controller: keeps `status.containedNodes` true as nodes come, go and change.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dapple_api::group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
+use dapple_plan::group::{Membership, Rule, status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, ResourceExt};
+use serde::Deserialize;
+use serde_json::json;
+use tracing::info;
+
+use crate::env::{Backoff, Env};
+use crate::feed::Feeds;
+use crate::observed::{KindInfo, Wire};
+use crate::queue::{Ended, Queue, Urgency};
+use crate::slim::{Interner, Node};
+use crate::store::{Cached, Change, Index, Key, Meta, Store};
+use crate::worker::Reconcile;
+
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
+/// A group's status names all its nodes, so a thousand nodes that join one by one must not cause a thousand writes.
+const BETWEEN_WRITES: Duration = Duration::from_millis(250);
+
+/// A cached NodeGroup. Groups are few and small: spec and status are kept whole.
+#[derive(Debug)]
+pub struct Group {
+    meta: Meta,
+    generation: Option<i64>,
+    spec: NodeGroupSpec,
+    status: Option<NodeGroupStatus>,
+}
+
+/// The fields of a NodeGroup that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct GroupWire {
+    metadata: GroupMeta,
+    spec: NodeGroupSpec,
+    status: Option<NodeGroupStatus>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct GroupMeta {
+    generation: Option<i64>,
+}
+
+impl Wire for GroupWire {
+    const KIND: KindInfo = KindInfo {
+        group: dapple_api::group::GROUP,
+        version: "v1alpha1",
+        kind: "NodeGroup",
+        plural: "nodegroups",
+    };
+}
+
+impl Cached for Group {
+    type Wire = GroupWire;
+
+    fn slim(meta: Meta, wire: GroupWire, _: &mut Interner) -> Self {
+        Self { meta, generation: wire.metadata.generation, spec: wire.spec, status: wire.status }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn index(&self, _: &mut dyn FnMut(Index, Arc<str>)) {}
+}
+
+/// The controller.
+pub struct Groups {
+    client: Client,
+    env: Env,
+    groups: Arc<Store<Group>>,
+    nodes: Arc<Store<Node>>,
+    membership: Arc<Mutex<Membership>>,
+    last_writes: Mutex<std::collections::BTreeMap<Key, tokio::time::Instant>>,
+}
+
+impl Groups {
+    /// Starts to watch groups and nodes. Returns the controller and the queue of groups to look at.
+    pub fn start(feeds: &Feeds) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let queue = Arc::new(Queue::new(BACKOFF, feeds.env.clone()));
+        let membership = Arc::new(Mutex::new(Membership::default()));
+        let nodes = Arc::new(Store::<Node>::default());
+        let groups = feeds.watch(on_group(nodes.clone(), membership.clone(), queue.clone(), feeds.metrics.clone()));
+        feeds.watch_into(nodes.clone(), on_node(membership.clone(), queue.clone(), feeds.metrics.clone()));
+        let (client, env) = (feeds.client.clone(), feeds.env.clone());
+        (Arc::new(Self { client, env, groups, nodes, membership, last_writes: Mutex::default() }), queue)
+    }
+
+    /// How long to wait before this group may be written again.
+    fn pause_before_write(&self, key: &Key) -> Option<Duration> {
+        let last = self.last_writes.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied()?;
+        BETWEEN_WRITES.checked_sub(last.elapsed()).filter(|pause| !pause.is_zero())
+    }
+
+    /// Writes the status onto the very version that was looked at. Anything newer refuses it.
+    async fn write_status(&self, group: &Group, status: &NodeGroupStatus) -> Result<(), kube::Error> {
+        let Meta { key, uid, version } = &group.meta;
+        let whole = json!({
+            "metadata": {"uid": uid.as_ref(), "resourceVersion": version.to_string()},
+            "status": replacing(status),
+        });
+        let api = Api::<NodeGroup>::all(self.client.clone());
+        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await?;
+        let version = written.resource_version().and_then(|version| version.parse().ok()).unwrap_or(*version);
+        self.groups.wrote(key, version);
+        self.last_writes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), tokio::time::Instant::now());
+        info!(group = %key, nodes = status.node_count, "status written");
+        Ok(())
+    }
+}
+
+/// The status as a merge patch that replaces the whole: what is empty now is taken out.
+fn replacing(status: &NodeGroupStatus) -> serde_json::Value {
+    json!({
+        "containedNodes": status.contained_nodes,
+        "nodeCount": status.node_count,
+        "observedGeneration": status.observed_generation,
+        "conditions": status.conditions,
+    })
+}
+
+/// What a change of a group means: hold its rule against the fleet once, and look at it.
+fn on_group(
+    nodes: Arc<Store<Node>>,
+    membership: Arc<Mutex<Membership>>,
+    queue: Arc<Queue<Key>>,
+    metrics: Arc<crate::metrics::Metrics>,
+) -> impl FnMut(&Change<Group>) + Send + 'static {
+    move |change| {
+        let Change::Object { key, old, new } = change else { return };
+        let mut membership = membership.lock().unwrap_or_else(PoisonError::into_inner);
+        match new {
+            Some(group) => {
+                let fleet = nodes.all();
+                let each = fleet.iter().map(|node| (node.name(), &node.labels));
+                membership.group_changed(&key.name, Rule::from(&group.spec), each);
+            }
+            None => membership.group_removed(&key.name),
+        }
+        let urgency = if old.is_none() { Urgency::Sweep } else { Urgency::Change };
+        queue.add(key.clone(), urgency);
+        metrics.queue_added(Groups::NAME);
+    }
+}
+
+/// What a change of a node means: look at the groups that it joined or left.
+fn on_node(
+    membership: Arc<Mutex<Membership>>,
+    queue: Arc<Queue<Key>>,
+    metrics: Arc<crate::metrics::Metrics>,
+) -> impl FnMut(&Change<Node>) + Send + 'static {
+    move |change| {
+        let Change::Object { key, old, new } = change else { return };
+        if let (Some(old), Some(new)) = (old, new)
+            && old.labels == new.labels
+        {
+            return;
+        }
+        let mut membership = membership.lock().unwrap_or_else(PoisonError::into_inner);
+        let affected = match new {
+            Some(node) => membership.node_changed(&key.name, &node.labels),
+            None => membership.node_removed(&key.name),
+        };
+        for group in affected {
+            queue.add(Key { namespace: Arc::from(""), name: group }, Urgency::Change);
+            metrics.queue_added(Groups::NAME);
+        }
+    }
+}
+
+impl Reconcile for Groups {
+    type Key = Key;
+    const NAME: &'static str = "group";
+
+    async fn ready(&self) {
+        self.nodes.synced().await;
+        self.groups.synced().await;
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {
+        if !self.groups.caught_up(key) {
+            return Ok(Ended::Again(BETWEEN_WRITES));
+        }
+        let Some(group) = self.groups.get(key) else {
+            self.last_writes.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            return Ok(Ended::Done);
+        };
+        let roll = self.membership.lock().unwrap_or_else(PoisonError::into_inner).roll(&key.name);
+        let Some(roll) = roll else { return Ok(Ended::Done) };
+        let wanted = status(roll, group.generation, group.status.as_ref(), &Time(self.env.now()));
+        if group.status.as_ref() == Some(&wanted) {
+            return Ok(Ended::Done);
+        }
+        if let Some(pause) = self.pause_before_write(key) {
+            return Ok(Ended::Again(pause));
+        }
+        self.write_status(&group, &wanted).await?;
+        Ok(Ended::Done)
+    }
+}

@@ -1,0 +1,345 @@
+//! Leader election on a Lease.
+//!
+//! Invariants:
+//! - Nobody's clock is trusted but one's own. A standby takes over only after it has itself watched the record stay
+//!   unchanged for the whole lease duration, measured on its monotonic clock.
+//! - A leader stops writing before anybody may take over: its [`Fence`] closes `renew_within` after the *sending* of the
+//!   last renewal that succeeded, and `renew_within` is shorter than the lease duration.
+//! - Every write to the Lease names the version it replaces, so of two who try at once one fails.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Api, PostParams};
+use kube::{Client, ResourceExt};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::env::Env;
+
+/// How long a lease lasts and how often it is renewed.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Others may take over after the record has not changed for this long.
+    pub duration: Duration,
+    /// The leader stops writing this long after its last good renewal. Shorter than `duration`.
+    pub renew_within: Duration,
+    /// Time between two tries.
+    pub retry: Duration,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_within: Duration::from_secs(10),
+            retry: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Whether this process may write. Every write to the cluster passes it last thing before it is sent.
+#[derive(Clone)]
+pub struct Fence {
+    open_until: Arc<Mutex<Option<(Instant, Timestamp)>>>,
+    env: Env,
+}
+
+impl Fence {
+    /// A closed fence.
+    pub fn new(env: Env) -> Self {
+        Self { open_until: Arc::default(), env }
+    }
+
+    /// Whether writes may be sent now. Both clocks must agree: the monotonic one stands still while a machine sleeps,
+    /// and the wall clock can be set back.
+    pub fn is_open(&self) -> bool {
+        let until = *self.open_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|(instant, wall)| Instant::now() < instant && self.env.now() < wall)
+    }
+
+    fn open(&self, sent: Instant, sent_wall: Timestamp, length: Duration) {
+        let wall = sent_wall.checked_add(jiff::SignedDuration::try_from(length).unwrap_or_default());
+        let until = (sent + length, wall.unwrap_or(sent_wall));
+        *self.open_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Opens it without an election.
+    #[cfg(test)]
+    pub(crate) fn open_for_test(&self, length: Duration) {
+        self.open(Instant::now(), self.env.now(), length);
+    }
+
+    fn close(&self) {
+        *self.open_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// What to do next about the Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// There is none: make it.
+    Create,
+    /// It is ours: renew it.
+    Renew,
+    /// It is nobody's, or its holder has been silent for too long: take it.
+    TakeOver,
+    /// Another one holds it.
+    Wait,
+}
+
+/// When a version of the record was first seen.
+#[derive(Debug, Clone)]
+struct Sighting {
+    version: String,
+    at: Instant,
+}
+
+/// The decision, free of I/O.
+fn decide(record: Option<&Lease>, identity: &str, sighting: Option<&Sighting>, now: Instant) -> Step {
+    let Some(record) = record else { return Step::Create };
+    let spec = record.spec.clone().unwrap_or_default();
+    match spec.holder_identity.as_deref() {
+        None | Some("") => Step::TakeOver,
+        Some(holder) if holder == identity => Step::Renew,
+        Some(_) => {
+            // The holder's own promise counts. A record without one has no promise to keep.
+            let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
+            let unchanged_since = sighting.filter(|seen| Some(&seen.version) == record.metadata.resource_version.as_ref());
+            match unchanged_since {
+                Some(seen) if now.duration_since(seen.at) >= Duration::from_secs(seconds) => Step::TakeOver,
+                _ => Step::Wait,
+            }
+        }
+    }
+}
+
+/// Takes part in an election until stopped.
+pub struct Elector {
+    api: Api<Lease>,
+    name: String,
+    identity: String,
+    terms: Terms,
+    fence: Fence,
+    env: Env,
+    leading: watch::Sender<bool>,
+    /// The record as last read or written.
+    known: Option<Lease>,
+    sighting: Option<Sighting>,
+}
+
+impl Elector {
+    /// Takes part as `identity` in the election on the Lease `name`. `client` should be free of rate limits, so that
+    /// a busy leader does not lose its lease to its own work.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String, terms: Terms, fence: Fence) -> Self {
+        let env = fence.env.clone();
+        Self {
+            api: Api::namespaced(client, namespace),
+            name: name.to_owned(),
+            identity,
+            terms,
+            fence,
+            env,
+            leading: watch::Sender::new(false),
+            known: None,
+            sighting: None,
+        }
+    }
+
+    /// Tells whether this process leads, now and after every change.
+    pub fn leading(&self) -> watch::Receiver<bool> {
+        self.leading.subscribe()
+    }
+
+    /// Takes part until `stop`, then gives the lease back if it is ours. `idle` ends when our own last writes are done:
+    /// the lease is not given back before.
+    pub async fn run(mut self, stop: CancellationToken, idle: impl Future<Output = ()>) {
+        loop {
+            self.turn().await;
+            self.note_leading();
+            // Standbys come at different times; a leader comes early, so that the fence never closes on it by chance.
+            let pause = self.terms.retry.mul_f64(if self.is_leading() { 1.0 } else { 1.0 + self.env.fraction() / 5.0 });
+            tokio::select! { biased; () = stop.cancelled() => break, () = tokio::time::sleep(pause) => {} }
+        }
+        tokio::select! { biased; () = idle => {}, () = self.keep_renewing() => {} }
+        self.release().await;
+    }
+
+    /// One try, bounded in time: an API server that does not answer must not keep us from noticing that we are late.
+    async fn turn(&mut self) {
+        let limit = self.terms.retry.max(self.terms.renew_within / 2);
+        match tokio::time::timeout(limit, self.try_once()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                self.known = None;
+                warn!(lease = %self.name, %error, "could not read or renew the lease; trying again");
+            }
+            Err(_) => {
+                self.known = None;
+                warn!(lease = %self.name, ?limit, "the API server did not answer about the lease; trying again");
+            }
+        }
+    }
+
+    async fn try_once(&mut self) -> Result<(), kube::Error> {
+        // Our own record is as we wrote it, unless somebody took it; then the write fails and it is read anew.
+        if !self.is_leading() || self.known.is_none() {
+            self.known = self.api.get_opt(&self.name).await?;
+        }
+        let now = Instant::now();
+        let step = decide(self.known.as_ref(), &self.identity, self.sighting.as_ref(), now);
+        let version = self.known.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
+        if self.sighting.as_ref().is_none_or(|seen| seen.version != version) {
+            self.sighting = Some(Sighting { version, at: now });
+        }
+        debug!(lease = %self.name, ?step, "election");
+        let (sent, sent_wall) = (Instant::now(), self.env.now());
+        let written = match step {
+            Step::Wait => return Ok(()),
+            Step::Create => self.api.create(&PostParams::default(), &self.record(step)).await,
+            Step::Renew | Step::TakeOver => {
+                self.api.replace(&self.name, &PostParams::default(), &self.record(step)).await
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.known = Some(lease);
+                self.fence.open(sent, sent_wall, self.terms.renew_within);
+                Ok(())
+            }
+            // Somebody was faster: it is theirs now, whatever we believed.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                self.known = None;
+                if step == Step::Renew {
+                    self.fence.close();
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The record we want, replacing the one we know.
+    fn record(&self, step: Step) -> Lease {
+        let known = self.known.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        let now = Some(MicroTime(self.env.now()));
+        let took = step != Step::Renew;
+        let spec = LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(self.terms.duration.as_secs()).ok(),
+            acquire_time: if took { now.clone() } else { known.acquire_time },
+            renew_time: now,
+            lease_transitions: Some(known.lease_transitions.unwrap_or(0) + i32::from(step == Step::TakeOver)),
+            ..LeaseSpec::default()
+        };
+        let metadata = match &self.known {
+            Some(lease) => lease.metadata.clone(),
+            None => ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    fn is_leading(&self) -> bool {
+        *self.leading.borrow()
+    }
+
+    fn note_leading(&self) {
+        let now = self.fence.is_open();
+        let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
+        match (changed, now) {
+            (true, true) => info!(lease = %self.name, identity = %self.identity, "leading"),
+            (true, false) => warn!(lease = %self.name, identity = %self.identity, "no longer leading"),
+            _ => {}
+        }
+    }
+
+    async fn keep_renewing(&mut self) {
+        loop {
+            tokio::time::sleep(self.terms.retry).await;
+            if self.is_leading() {
+                self.turn().await;
+            }
+        }
+    }
+
+    /// Gives the lease back, so that a standby need not wait. Fails silently: it expires anyway.
+    async fn release(&mut self) {
+        let ours = self.fence.is_open();
+        self.fence.close();
+        self.note_leading();
+        let Some(mut lease) = self.known.take().filter(|_| ours) else { return };
+        if let Some(spec) = &mut lease.spec {
+            spec.holder_identity = Some(String::new());
+            spec.renew_time = Some(MicroTime(self.env.now()));
+        }
+        let params = PostParams::default();
+        let giving = self.api.replace(&self.name, &params, &lease);
+        match tokio::time::timeout(self.terms.retry, giving).await {
+            Ok(Ok(_)) => info!(lease = %self.name, "gave the lease back"),
+            Ok(Err(error)) => debug!(lease = %self.name, %error, "could not give the lease back"),
+            Err(_) => debug!(lease = %self.name, "could not give the lease back in time"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::env::SystemClock;
+
+    fn lease(holder: &str, version: &str, seconds: Option<i32>) -> Lease {
+        let spec = LeaseSpec {
+            holder_identity: Some(holder.to_owned()),
+            lease_duration_seconds: seconds,
+            // A clock that is years off must not matter.
+            renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
+            ..LeaseSpec::default()
+        };
+        let metadata = ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() };
+        Lease { metadata, spec: Some(spec) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_taken_over_only_after_it_was_watched_unchanged_for_its_whole_length() {
+        let seen = Sighting { version: "7".into(), at: Instant::now() };
+        let other = lease("other", "7", Some(15));
+        let after = |seconds| decide(Some(&other), "me", Some(&seen), seen.at + Duration::from_secs(seconds));
+        assert_eq!([after(0), after(14), after(15)], [Step::Wait, Step::Wait, Step::TakeOver]);
+        assert_eq!(decide(Some(&other), "me", None, seen.at), Step::Wait, "never seen before");
+        let renewed = lease("other", "8", Some(15));
+        let much_later = seen.at + Duration::from_secs(99);
+        assert_eq!(decide(Some(&renewed), "me", Some(&seen), much_later), Step::Wait, "it has changed since");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_free_or_ours_is_taken_at_once() {
+        let now = Instant::now();
+        assert_eq!(decide(None, "me", None, now), Step::Create);
+        assert_eq!(decide(Some(&lease("", "7", Some(15))), "me", None, now), Step::TakeOver);
+        assert_eq!(decide(Some(&lease("me", "7", Some(15))), "me", None, now), Step::Renew);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_fence_closes_by_itself() {
+        let fence = Fence::new(Env::new(SystemClock, 1));
+        assert!(!fence.is_open());
+        fence.open(Instant::now(), Timestamp::now(), Duration::from_secs(10));
+        tokio::time::advance(Duration::from_millis(9_999)).await;
+        assert!(fence.is_open());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!fence.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_slept_finds_the_fence_closed() {
+        let fence = Fence::new(Env::new(SystemClock, 1));
+        let before_the_sleep = Timestamp::now() - jiff::SignedDuration::from_secs(60);
+        fence.open(Instant::now(), before_the_sleep, Duration::from_secs(10));
+        assert!(!fence.is_open(), "the monotonic clock stood still, the wall clock did not");
+    }
+}

@@ -1,0 +1,122 @@
+//! The manager: everything in this crate, put together.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::client::{Limits, connect, guarded};
+use crate::env::Env;
+use crate::events::Recorder;
+use crate::family::Family;
+use crate::feed::Feeds;
+use crate::group::Groups;
+use crate::lease::{Elector, Fence, Terms};
+use crate::metrics::Metrics;
+use crate::serve::{ListenError, Readiness, listen, run as serve};
+use crate::worker::{self, Reconcile};
+
+/// How long work under way may take after a stop was asked for.
+const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which families to serve.
+    pub families: BTreeSet<Family>,
+    /// Where health and metrics are served.
+    pub listen: SocketAddr,
+    /// Who we are, in the lease and in events. Unlike every other process there ever was.
+    pub identity: String,
+    /// Namespace of the lease.
+    pub namespace: String,
+    /// Name of the lease.
+    pub lease: String,
+    /// How long the lease lasts.
+    pub terms: Terms,
+    /// How many requests may be sent.
+    pub limits: Limits,
+    /// Keys that each controller works on at once.
+    pub workers: usize,
+}
+
+/// Why a manager could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It could not listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The configuration does not make a client.
+    #[error("cannot use this cluster configuration: {0}")]
+    Client(#[source] kube::Error),
+}
+
+/// Runs until `stop`: then no new work is begun, what is under way is ended, and the lease is given back.
+pub async fn run(config: kube::Config, options: Options, env: Env, stop: CancellationToken) -> Result<(), Error> {
+    let listener = listen(options.listen).await?;
+    let address = listener.local_addr().unwrap_or(options.listen);
+    let plain = connect(config).map_err(Error::Client)?;
+    let metrics = Arc::new(Metrics::new());
+    let fence = Fence::new(env.clone());
+    let client = guarded(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
+    // Health and the lease outlive the work: probes are answered and the lease is held while it ends.
+    let served = CancellationToken::new();
+    let readiness = Readiness::default();
+    let server = tokio::spawn(serve(listener, readiness.clone(), metrics.clone(), served.clone()));
+    info!(%address, identity = %options.identity, version = env!("CARGO_PKG_VERSION"), "dapple manager started");
+
+    let elector = Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
+    let leading = elector.leading();
+    let (lease, watched) = (options.lease.clone(), leading.clone());
+    metrics.before_scrape(move |metrics| metrics.leading(&lease, *watched.borrow()));
+
+    let recorder = Recorder::start(client.clone(), options.identity.clone(), env.clone(), stop.clone());
+    let feeds = Feeds { client, env, metrics, recorder: Arc::new(recorder), stop: stop.clone() };
+    let mut families = JoinSet::new();
+    for family in &options.families {
+        families.spawn(run_family(*family, feeds.clone(), readiness.clone(), options.workers, leading.clone()));
+    }
+    let idle = async move {
+        let ended = tokio::time::timeout(STOP_WITHIN, families.join_all()).await;
+        if ended.is_err() {
+            warn!(?STOP_WITHIN, "work under way did not end in time");
+        }
+    };
+    elector.run(stop, idle).await;
+    served.cancel();
+    if let Ok(Err(error)) = server.await {
+        warn!(%error, "health and metrics could not be served");
+    }
+    info!("dapple manager stopped");
+    Ok(())
+}
+
+async fn run_family(
+    family: Family,
+    feeds: Feeds,
+    readiness: Readiness,
+    workers: usize,
+    leading: watch::Receiver<bool>,
+) {
+    let served = family.served(&feeds.client, &feeds.metrics);
+    tokio::select! { biased; () = feeds.stop.cancelled() => return, () = served => {} }
+    readiness.note(family.name(), false);
+    match family {
+        Family::Group => {
+            let (controller, queue) = Groups::start(&feeds);
+            let ready = async {
+                controller.ready().await;
+                readiness.note(family.name(), true);
+                pending::<()>().await;
+            };
+            let work = worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
+            tokio::select! { biased; () = work => {}, () = ready => {} }
+        }
+    }
+}

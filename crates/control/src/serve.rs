@@ -1,0 +1,92 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::Metrics;
+
+/// What has to be there before the process is ready, and whether it is.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness {
+    parts: Arc<Mutex<BTreeMap<&'static str, bool>>>,
+}
+
+impl Readiness {
+    /// Notes whether a part is ready.
+    pub fn note(&self, part: &'static str, ready: bool) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(part, ready);
+    }
+
+    fn answer(&self) -> (StatusCode, String) {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting: Vec<_> = parts.iter().filter(|(_, ready)| !**ready).map(|(part, _)| *part).collect();
+        if waiting.is_empty() {
+            (StatusCode::OK, "ok\n".to_owned())
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for the first full view of: {}\n", waiting.join(", ")))
+        }
+    }
+}
+
+/// The address is in use, or not ours to listen on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}; choose another with --listen")]
+pub struct ListenError {
+    address: SocketAddr,
+    source: std::io::Error,
+}
+
+/// Listens on `address`. Done before anything else, so that a taken port ends the process at once.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+}
+
+/// Answers until stopped.
+pub async fn run(
+    listener: TcpListener,
+    readiness: Readiness,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> std::io::Result<()> {
+    let metrics_text = move || async move {
+        match metrics.text() {
+            Ok(text) => (StatusCode::OK, [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text),
+            Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [("content-type", "text/plain")], error.to_string()),
+        }
+    };
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(move || async move { readiness.answer() }))
+        .route("/metrics", get(metrics_text));
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_names_what_is_missing() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.answer().0, StatusCode::OK);
+        readiness.note("group", false);
+        assert_eq!(readiness.answer(), (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full view of: group\n".into()));
+        readiness.note("group", true);
+        assert_eq!(readiness.answer().0, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn a_taken_port_is_named() {
+        let first = listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("any port");
+        let taken = first.local_addr().expect("it listens");
+        let error = listen(taken).await.expect_err("it is taken").to_string();
+        assert!(error.contains(&taken.to_string()) && error.contains("--listen"), "{error}");
+    }
+}

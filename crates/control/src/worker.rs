@@ -1,0 +1,98 @@
+//! Workers: take a key, reconcile it, say how it ended. Only while this process leads.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::client::is_not_leading;
+use crate::metrics::{Metrics, ReconcileResult};
+use crate::queue::{Ended, Queue, Taken, Urgency};
+
+/// What a controller does with one key.
+pub trait Reconcile: Send + Sync + 'static {
+    /// What it works on.
+    type Key: Ord + Clone + Display + Send + Sync + 'static;
+    /// Its name in logs and metrics.
+    const NAME: &'static str;
+    /// Waits until everything it reads has its first full view.
+    fn ready(&self) -> impl Future<Output = ()> + Send;
+    /// Looks at the world and brings this key one step on.
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Ended, kube::Error>> + Send;
+}
+
+/// Runs a controller's workers until `stop`, and returns when the last of them is done.
+pub async fn run<C: Reconcile>(
+    controller: Arc<C>,
+    queue: Arc<Queue<C::Key>>,
+    workers: usize,
+    leading: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    metrics.workers(C::NAME, workers);
+    let measured = queue.clone();
+    metrics.before_scrape(move |metrics| metrics.queue_depth(C::NAME, measured.depth()));
+    let mut running = JoinSet::new();
+    for _ in 0..workers {
+        running.spawn(work(controller.clone(), queue.clone(), leading.clone(), metrics.clone(), stop.clone()));
+    }
+    stop.cancelled().await;
+    queue.close();
+    while running.join_next().await.is_some() {}
+}
+
+async fn work<C: Reconcile>(
+    controller: Arc<C>,
+    queue: Arc<Queue<C::Key>>,
+    mut leading: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) {
+    tokio::select! { biased; () = stop.cancelled() => return, () = controller.ready() => {} }
+    loop {
+        // A standby keeps its caches and its queue warm, and takes nothing off it.
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            led = leading.wait_for(|leading| *leading) => if led.is_err() { return },
+        }
+        let taken = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = leading.wait_for(|leading| !*leading) => continue,
+            taken = queue.take() => taken,
+        };
+        let Some(Taken { key, waited }) = taken else { return };
+        metrics.reconcile_started(C::NAME, waited);
+        let started = Instant::now();
+        let (ended, result) = judge(C::NAME, &key, controller.reconcile(&key).await);
+        metrics.reconcile_ended(C::NAME, result, started.elapsed());
+        queue.finish(&key, ended);
+        if result == ReconcileResult::Requeue && ended == Ended::Done {
+            queue.add(key, Urgency::Sweep);
+        }
+    }
+}
+
+fn judge(controller: &str, key: &impl Display, outcome: Result<Ended, kube::Error>) -> (Ended, ReconcileResult) {
+    match outcome {
+        Ok(Ended::Done) => (Ended::Done, ReconcileResult::Success),
+        Ok(again) => (again, ReconcileResult::Requeue),
+        // The world moved on between look and write: look again.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            debug!(controller, %key, "changed meanwhile; looking again");
+            (Ended::Failed, ReconcileResult::Requeue)
+        }
+        // Not ours any more. The key stays in the queue, in case we lead again.
+        Err(error) if is_not_leading(&error) => (Ended::Done, ReconcileResult::Requeue),
+        Err(error) => {
+            warn!(controller, %key, %error, "reconcile failed; trying again later");
+            (Ended::Failed, ReconcileResult::Error)
+        }
+    }
+}
