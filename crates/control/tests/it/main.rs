@@ -1,0 +1,9 @@
+//! Tests on a real etcd and kube-apiserver. One binary, one cluster.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod api;
+mod explain;
+mod foreign;
+mod group;
+mod malformed;
+mod support;

@@ -1,0 +1,144 @@
+//! What the tests share: the cluster with our APIs in it, kubectl, a manager in this process, and waiting.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_api::group::{NodeGroup, NodeGroupSpec};
+use dapple_control::client::Limits;
+use dapple_control::env::Env;
+use dapple_control::family::Family;
+use dapple_control::install::install_crds;
+use dapple_control::lease::Terms;
+use dapple_control::manager::{self, Options};
+use dapple_testbed::Cluster;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// Nothing here takes this long unless it never happens.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The shared cluster, with our CRDs.
+pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
+    let cluster = dapple_testbed::shared().await.expect("the shared cluster starts");
+    let client = cluster.client().await.unwrap();
+    let installed = install_crds(&client).await.expect("our CRDs are installed");
+    assert!(installed.iter().all(|crd| !crd.foreign));
+    (cluster, client)
+}
+
+/// The root of the repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Runs kubectl as administrator, with `input` on its standard input.
+pub(crate) fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Output {
+    use std::io::Write;
+    let mut child = Command::new(cluster.kubectl())
+        .arg("--kubeconfig")
+        .arg(cluster.admin_kubeconfig())
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("kubectl starts");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+/// What kubectl prints; it must succeed.
+pub(crate) fn kubectl_ok(cluster: &Cluster, args: &[&str], input: &str) -> String {
+    let output = kubectl(cluster, args, input);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "kubectl {args:?} failed: {err}{out}");
+    out.into_owned()
+}
+
+/// A manager in this process; dropping it stops it.
+pub(crate) struct Manager {
+    pub(crate) address: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// Starts a manager whose lease is named `lease`, as administrator.
+pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
+    let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = Options {
+        families: BTreeSet::from(Family::ALL),
+        listen: address,
+        identity: format!("test-{lease}"),
+        namespace: "default".into(),
+        lease: lease.into(),
+        terms: Terms::default(),
+        limits: Limits::default(),
+        workers: 4,
+    };
+    let stop = CancellationToken::new();
+    tokio::spawn(manager::run(config, options, Env::system(), stop.clone()));
+    Manager { address, stop }
+}
+
+/// Polls until `look` finds something.
+pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let begun = tokio::time::Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(missing) if begun.elapsed() > PATIENCE => panic!("{what}: after {PATIENCE:?} still {missing}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Creates or relabels a node that nobody plays: an object and no more.
+pub(crate) async fn node(client: &Client, name: &str, labels: Value) {
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+    let api = Api::<k8s_openapi::api::core::v1::Node>::all(client.clone());
+    api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&node)).await.expect("the node is applied");
+}
+
+/// Creates a group.
+pub(crate) async fn group(client: &Client, name: &str, spec: NodeGroupSpec) {
+    let api = Api::<NodeGroup>::all(client.clone());
+    api.create(&PostParams::default(), &NodeGroup::new(name, spec)).await.expect("the group is created");
+}
+
+/// Waits until a group's status names exactly these nodes.
+pub(crate) async fn group_has(client: &Client, name: &str, nodes: &[&str]) -> NodeGroup {
+    let api = Api::<NodeGroup>::all(client.clone());
+    eventually(&format!("group {name} has {nodes:?}"), || async {
+        let group = api.get(name).await.map_err(|error| error.to_string())?;
+        let status = group.status.clone().unwrap_or_default();
+        let fresh = status.observed_generation == group.metadata.generation;
+        if fresh && status.contained_nodes == nodes { Ok(group) } else { Err(format!("{status:?}")) }
+    })
+    .await
+}
+
+/// The text at a path of the manager's own server, with its status.
+pub(crate) async fn http_get(address: SocketAddr, path: &str) -> Result<(u16, String), String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.map_err(|error| error.to_string())?;
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
+    Ok((status, text))
+}
