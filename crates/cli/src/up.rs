@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use dapple_api::group::NodeGroup;
 use dapple_control::install::apply_yaml;
 use dapple_testbed::progress::{Progress, to_stderr};
-use dapple_testbed::{Cluster, ClusterSpec, Fleet, Lifetime, Need, RealNodeSpec, Upstream};
+use dapple_testbed::{Attached, Cluster, ClusterSpec, Fleet, Lifetime, Need, RealNodeSpec, Upstream};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -128,7 +128,7 @@ fn fleet(args: &UpArgs) -> anyhow::Result<Fleet> {
     })
 }
 
-async fn start_manager(cluster: &Cluster) -> anyhow::Result<dapple_testbed::Attached> {
+async fn start_manager(cluster: &Cluster) -> anyhow::Result<Attached> {
     let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
     let health = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string();
     std::fs::write(health_file(cluster), &health)?;
@@ -146,38 +146,31 @@ pub(crate) fn health_address(cluster: &Cluster) -> Option<String> {
     std::fs::read_to_string(health_file(cluster)).ok()
 }
 
-/// Waits until every node is ready and every group knows its nodes.
-async fn wait_until_living(
-    client: &Client,
-    manager: &dapple_testbed::Attached,
-    progress: &dyn Progress,
-) -> anyhow::Result<()> {
+/// Waits until every node is ready, and every group has been looked at and rests.
+async fn wait_until_living(client: &Client, manager: &Attached, progress: &dyn Progress) -> anyhow::Result<()> {
     progress.started("waiting for nodes and groups");
     let nodes = Api::<Node>::all(client.clone());
     let groups = Api::<NodeGroup>::all(client.clone());
-    let begun = tokio::time::Instant::now();
+    let (begun, mut before) = (tokio::time::Instant::now(), Vec::new());
     loop {
-        let seen = nodes.list(&ListParams::default()).await.context("cannot list nodes")?;
-        let ready = seen.iter().filter(|node| is_ready(node)).count();
-        let grouped = groups.list(&ListParams::default()).await.context("cannot list node groups")?;
-        let looked_at = grouped.iter().filter(|group| group.status.as_ref().is_some_and(|is| is.node_count > 0)).count();
-        progress.detail(&format!("{ready} of {} nodes, {looked_at} of {} groups", seen.items.len(), grouped.items.len()));
-        if ready == seen.items.len() && looked_at == grouped.items.len() {
+        let nodes = nodes.list(&ListParams::default()).await.context("cannot list nodes")?.items;
+        let ready = nodes.iter().filter(|node| is_ready(node)).count();
+        let groups = groups.list(&ListParams::default()).await.context("cannot list node groups")?.items;
+        let now: Vec<_> = groups.into_iter().map(|group| group.status).collect();
+        let looked_at = now.iter().flatten().count();
+        let detail = format!("{ready} of {} nodes are ready, {looked_at} of {} groups looked at", nodes.len(), now.len());
+        if ready == nodes.len() && looked_at == now.len() && now == before {
             return Ok(());
         }
         if !manager.process.is_alive() {
             bail!("the manager ended; {} says why", manager.log.display());
         }
         if begun.elapsed() > PATIENCE {
-            bail!(
-                "after {} s {ready} of {} nodes are ready and {looked_at} of {} groups have nodes; see the logs in {}",
-                PATIENCE.as_secs(),
-                seen.items.len(),
-                grouped.items.len(),
-                manager.log.parent().unwrap_or(Path::new("")).display(),
-            );
+            bail!("after {} s {detail}; see the logs beside {}", PATIENCE.as_secs(), manager.log.display());
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        progress.detail(&detail);
+        before = now;
+        tokio::time::sleep(Duration::from_millis(400)).await;
     }
 }
 

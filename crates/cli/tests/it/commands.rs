@@ -1,0 +1,56 @@
+//! Commands that need no cluster, and errors that name the remedy.
+
+use crate::support::{dapple, text};
+
+#[test]
+fn help_names_every_command() {
+    let help = text(&dapple(&["--help"]).stdout);
+    for command in ["up", "down", "status", "manager", "crds", "completion"] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} is not in\n{help}");
+    }
+}
+
+#[test]
+fn crds_prints_what_is_checked_in() {
+    let printed = text(&dapple(&["crds"]).stdout);
+    let folder = tempfile::tempdir().unwrap();
+    let written = dapple(&["crds", "--write", folder.path().to_str().unwrap()]);
+    assert!(written.status.success());
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crds");
+    let mut names: Vec<_> = std::fs::read_dir(config).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), 10);
+    for name in names {
+        let checked_in = std::fs::read_to_string(std::path::Path::new(config).join(&name)).unwrap();
+        assert_eq!(checked_in, std::fs::read_to_string(folder.path().join(&name)).unwrap(), "{name:?}");
+        assert!(printed.contains(&checked_in), "{name:?}");
+    }
+}
+
+#[test]
+fn every_shell_has_a_completion() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = dapple(&["completion", shell]);
+        assert!(output.status.success() && text(&output.stdout).contains("manager"), "{shell}");
+    }
+}
+
+#[test]
+fn bad_input_is_named() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let missing = nowhere.path().join("missing.yaml");
+    let missing = missing.to_str().unwrap();
+    for (args, parts) in [
+        (vec!["up", "--name", "Not A Name"], vec!["--name", "lower-case"]),
+        (vec!["up", "--nodes", "0"], vec!["--nodes", "1 to 20000"]),
+        (vec!["up", "--name", "x", "--fleet", missing], vec!["missing.yaml"]),
+        (vec!["manager", "--families", "teapot", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["manager", "--lease-duration", "1s"], vec!["--lease-duration", "3s"]),
+        (vec!["up", "--cluster", "--kubeconfig", missing], vec!["missing.yaml"]),
+    ] {
+        let output = dapple(&args);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{args:?}: {said}");
+    }
+}

@@ -1,0 +1,8 @@
+//! The `dapple` program as people run it, on real clusters.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod commands;
+mod lease;
+mod proxy;
+mod support;
+mod up;

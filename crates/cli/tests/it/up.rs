@@ -1,0 +1,113 @@
+//! `dapple up`, `status` and `down`, as a newcomer runs them.
+
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use dapple_testbed::Cluster;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{DAPPLE, own_cluster, text};
+
+/// The program with a state folder of its own.
+fn dapple_in(state: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(DAPPLE);
+    command.args(args).env("XDG_STATE_HOME", state).stdin(Stdio::null());
+    command
+}
+
+fn run(state: &Path, args: &[&str]) -> Output {
+    dapple_in(state, args).output().unwrap()
+}
+
+fn cluster_dir(state: &Path) -> std::path::PathBuf {
+    state.join("dapple/clusters/default")
+}
+
+#[test]
+fn up_shows_a_living_fleet_and_down_leaves_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let up = run(state.path(), &["up", "--detach", "--nodes", "12"]);
+    let screen = text(&up.stdout);
+    assert!(up.status.success(), "{screen}{}", text(&up.stderr));
+    for part in ["dapple is up", "12 of 12 ready", "beijing (", "kubeconfig", "kubectl get nodes,nodegroups", "dapple down"] {
+        assert!(screen.contains(part), "{part} is not in\n{screen}");
+    }
+
+    let again = run(state.path(), &["up", "--detach"]);
+    assert!(again.status.success() && text(&again.stdout).contains("is up already"), "{}", text(&again.stdout));
+
+    let status = run(state.path(), &["status", "-o", "json"]);
+    let view: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert!(status.status.success(), "{view}");
+    assert_eq!(view["nodes"], serde_json::json!({"total": 12, "ready": 12}));
+    assert_eq!(view["groups"].as_array().unwrap().len(), 3);
+
+    let cluster = Cluster::open(&cluster_dir(state.path())).unwrap().expect("it runs");
+    let (processes, ports) = (cluster.processes(), cluster.ports());
+    let listed = Command::new(cluster.kubectl())
+        .args(["get", "nodes,nodegroups", "--kubeconfig"])
+        .arg(cluster.admin_kubeconfig())
+        .output()
+        .unwrap();
+    assert_eq!(text(&listed.stdout).matches(" Ready ").count(), 12, "{}", text(&listed.stdout));
+    drop(cluster);
+
+    let down = run(state.path(), &["down"]);
+    assert!(down.status.success() && text(&down.stdout).contains("is down"), "{}", text(&down.stderr));
+    assert!(processes.len() >= 6);
+    assert!(processes.iter().all(|(_, process)| !process.is_alive()), "{processes:?}");
+    for port in ports {
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "port {port} is still in use");
+    }
+    assert!(!cluster_dir(state.path()).exists());
+    let nothing = run(state.path(), &["status"]);
+    assert!(text(&nothing.stdout).contains("`dapple up` starts one") && nothing.status.code() == Some(1));
+    assert!(text(&run(state.path(), &["down"]).stdout).contains("nothing to stop"));
+}
+
+#[test]
+fn interrupting_up_leaves_nothing_behind() {
+    let state = tempfile::tempdir().unwrap();
+    // Once while it starts, once while it runs.
+    for wait_for in ["starting cluster", "Press Ctrl-C"] {
+        let mut up = dapple_in(state.path(), &["up", "--nodes", "3"]);
+        let mut up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stream: Box<dyn Read> =
+            if wait_for.starts_with("Press") { Box::new(up.stdout.take().unwrap()) } else { Box::new(up.stderr.take().unwrap()) };
+        let (mut seen, mut letter) = (String::new(), [0u8; 1]);
+        while !seen.contains(wait_for) {
+            assert_eq!(stream.read(&mut letter).unwrap(), 1, "it ended early: {seen}");
+            seen.push(char::from(letter[0]));
+        }
+        let processes = recorded_processes(state.path());
+        kill_process(Pid::from_child(&up), Signal::INT).unwrap();
+        drop(stream);
+        up.wait().unwrap();
+        assert!(processes.iter().all(|process| !process.is_alive()), "{wait_for}: {processes:?}");
+        assert!(recorded_processes(state.path()).is_empty(), "{wait_for}");
+        assert!(!cluster_dir(state.path()).join("etcd").exists(), "{wait_for}");
+    }
+}
+
+fn recorded_processes(state: &Path) -> Vec<dapple_testbed::ProcessId> {
+    let running = Cluster::open(&cluster_dir(state)).unwrap();
+    running.map(|cluster| cluster.processes().into_iter().map(|(_, process)| process).collect()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_existing_cluster_gets_the_apis_and_nothing_is_started() {
+    let (cluster, client) = own_cluster().await;
+    let state = tempfile::tempdir().unwrap();
+    let kubeconfig = cluster.admin_kubeconfig().to_str().unwrap();
+    let refused = run(state.path(), &["up", "--cluster", "--kubeconfig", kubeconfig]);
+    assert!(text(&refused.stderr).contains("add --yes"), "it asks first: {}", text(&refused.stderr));
+    let installed = run(state.path(), &["up", "--cluster", "--yes", "--kubeconfig", kubeconfig]);
+    let said = text(&installed.stdout);
+    assert!(installed.status.success() && said.contains("Installed dapple's APIs"), "{said}{}", text(&installed.stderr));
+    assert!(dapple_control::install::find_crd(&client, "daemonsets.apps.kruise.io").await.unwrap().is_some());
+    assert!(!cluster_dir(state.path()).exists(), "nothing was started");
+    cluster.stop().await.unwrap();
+}
