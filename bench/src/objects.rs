@@ -87,7 +87,8 @@ pub fn pod(number: usize, nodes: usize) -> String {
         })
     };
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-11-10T10:00:00Z"});
-    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"].map(condition);
+    let conditions =
+        ["Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"].map(condition);
     let parts = ["agent", "proxy", "exporter"];
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -136,8 +137,14 @@ fn affinity(node: usize) -> Value {
 
 fn tolerations() -> Value {
     let tolerate = |key: &str, effect: &str| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": effect});
-    json!([tolerate("not-ready", "NoExecute"), tolerate("unreachable", "NoExecute"), tolerate("disk-pressure", "NoSchedule"),
-        tolerate("memory-pressure", "NoSchedule"), tolerate("pid-pressure", "NoSchedule"), tolerate("unschedulable", "NoSchedule")])
+    json!([
+        tolerate("not-ready", "NoExecute"),
+        tolerate("unreachable", "NoExecute"),
+        tolerate("disk-pressure", "NoSchedule"),
+        tolerate("memory-pressure", "NoSchedule"),
+        tolerate("pid-pressure", "NoSchedule"),
+        tolerate("unschedulable", "NoSchedule")
+    ])
 }
 
 /// Two managers, each owning three fields under each of these.
@@ -145,13 +152,12 @@ fn managed_fields(parts: &[&str]) -> Value {
     let fields: serde_json::Map<String, Value> = parts
         .iter()
         .map(|part| {
-            let owned = (0..3).map(|field| (format!("f:{part}-field-{field}"), json!({".": {}, "f:name": {}, "f:value": {}})));
+            let owned =
+                (0..3).map(|field| (format!("f:{part}-field-{field}"), json!({".": {}, "f:name": {}, "f:value": {}})));
             (format!("f:{part}"), Value::Object(owned.collect()))
         })
         .collect();
-    let entry = |manager: &str, operation: &str| {
-        json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": "2026-11-10T10:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields})
-    };
+    let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "apiVersion": "v1", "time": "2026-11-10T10:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
     json!([entry("kubelet", "Update"), entry("kube-controller-manager", "Update")])
 }
 

@@ -21,7 +21,10 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const GOAL: f64 = 0.1;
 
 fn main() -> anyhow::Result<()> {
-    println!("{:<6} {:>7} {:<22} {:>12} {:>7} {:>12} {:>7}", "kind", "objects", "store", "bytes/object", "ratio", "µs/object", "ratio");
+    println!(
+        "{:<6} {:>7} {:<22} {:>12} {:>7} {:>12} {:>7}",
+        "kind", "objects", "store", "bytes/object", "ratio", "µs/object", "ratio"
+    );
     let mut worst: f64 = 0.0;
     for count in [1_000, 10_000] {
         let nodes: Vec<String> = (0..count).map(node).collect();

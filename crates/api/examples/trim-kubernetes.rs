@@ -16,25 +16,16 @@ use std::io;
 use serde_json::{Map, Value, json};
 
 /// The definitions that our own kinds embed.
-const ROOTS: [&str; 3] = [
-    "io.k8s.api.core.v1.PodTemplateSpec",
-    "io.k8s.api.apps.v1.DeploymentSpec",
-    "io.k8s.api.apps.v1.StatefulSetSpec",
-];
+const ROOTS: [&str; 3] =
+    ["io.k8s.api.core.v1.PodTemplateSpec", "io.k8s.api.apps.v1.DeploymentSpec", "io.k8s.api.apps.v1.StatefulSetSpec"];
 
 /// Keywords of a schema that only documentation and other generators need.
-const DROPPED: [&str; 4] = [
-    "description",
-    "x-kubernetes-group-version-kind",
-    "x-kubernetes-unions",
-    "x-kubernetes-selectable-fields",
-];
+const DROPPED: [&str; 4] =
+    ["description", "x-kubernetes-group-version-kind", "x-kubernetes-unions", "x-kubernetes-selectable-fields"];
 
 fn main() {
     let mut document: Value = serde_json::from_reader(io::stdin().lock()).expect("stdin is not JSON");
-    let definitions = document["components"]["schemas"]
-        .as_object_mut()
-        .expect("not an OpenAPI v3 document");
+    let definitions = document["components"]["schemas"].as_object_mut().expect("not an OpenAPI v3 document");
     let mut kept = BTreeMap::new();
     let mut wanted: Vec<String> = ROOTS.map(str::to_owned).into();
     while let Some(name) = wanted.pop() {
@@ -44,10 +35,7 @@ fn main() {
         }
     }
     let trimmed = json!({"components": {"schemas": kept}});
-    println!(
-        "{}",
-        serde_json::to_string_pretty(&trimmed).expect("JSON values serialise")
-    );
+    println!("{}", serde_json::to_string_pretty(&trimmed).expect("JSON values serialise"));
 }
 
 /// A schema without the dropped keywords; adds the definitions it refers to. Knows properties from keywords, since a
@@ -57,15 +45,11 @@ fn trim(schema: &Value, wanted: &mut Vec<String>) -> Value {
         return schema.clone();
     };
     let mut trimmed = Map::new();
-    for (keyword, value) in schema
-        .iter()
-        .filter(|(keyword, _)| !DROPPED.contains(&keyword.as_str()))
-    {
+    for (keyword, value) in schema.iter().filter(|(keyword, _)| !DROPPED.contains(&keyword.as_str())) {
         let value = match (keyword.as_str(), value) {
-            ("properties", Value::Object(properties)) => properties
-                .iter()
-                .map(|(name, schema)| (name.clone(), trim(schema, wanted)))
-                .collect(),
+            ("properties", Value::Object(properties)) => {
+                properties.iter().map(|(name, schema)| (name.clone(), trim(schema, wanted))).collect()
+            }
             ("items" | "additionalProperties", schema) => trim(schema, wanted),
             ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
                 schemas.iter().map(|schema| trim(schema, wanted)).collect()

@@ -132,9 +132,6 @@ mod tests {
 
         let other = serde_json::from_str::<NodeGroup>(r#"{"kind":"NodePool","metadata":{},"spec":{}}"#);
         let message = other.expect_err("another kind").to_string();
-        assert!(
-            message.contains(r#"expected "NodeGroup", found "NodePool""#),
-            "{message}"
-        );
+        assert!(message.contains(r#"expected "NodeGroup", found "NodePool""#), "{message}");
     }
 }

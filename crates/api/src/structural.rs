@@ -8,12 +8,8 @@ use serde_json::{Map, Value};
 const FORMATS: [&str; 5] = ["int32", "int64", "double", "date-time", "byte"];
 
 /// Keywords of which each schema needs one: without, it describes any value, and a CRD must say so.
-const TYPES: [&str; 4] = [
-    "type",
-    "x-kubernetes-int-or-string",
-    "x-kubernetes-preserve-unknown-fields",
-    crate::template::DEFINITION,
-];
+const TYPES: [&str; 4] =
+    ["type", "x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields", crate::template::DEFINITION];
 
 /// Keyword under which descriptions of an enum's values wait until the description of the field is known.
 const VALUES: &str = "x-dapple-values";
@@ -62,10 +58,7 @@ fn simplify(schema: &mut Value) {
     if !TYPES.iter().any(|keyword| fields.contains_key(*keyword)) {
         fields.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
     }
-    if fields
-        .get("format")
-        .is_some_and(|format| !FORMATS.iter().any(|known| format == known))
-    {
+    if fields.get("format").is_some_and(|format| !FORMATS.iter().any(|known| format == known)) {
         fields.remove("format");
     }
     if let Some(Value::String(description)) = fields.get_mut("description") {
@@ -95,10 +88,7 @@ fn merge_alternatives(fields: &mut Map<String, Value>) {
     };
     let mut values = Vec::new();
     let mut lines = Vec::new();
-    for mut alternative in alternatives
-        .into_iter()
-        .filter(|alternative| alternative["type"] != "null")
-    {
+    for mut alternative in alternatives.into_iter().filter(|alternative| alternative["type"] != "null") {
         let Some(value) = alternative.get("const").cloned() else {
             // The one alternative besides null. What the field says of itself goes before what its type says.
             simplify(&mut alternative);
@@ -139,13 +129,8 @@ fn describe_values(schema: &mut Value) {
 
 /// Doc comments are wrapped at our line width; paragraphs are what counts.
 fn unwrap_lines(text: &str) -> String {
-    let paragraphs = text
-        .split("\n\n")
-        .map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
-    paragraphs
-        .filter(|paragraph| !paragraph.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n\n")
+    let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
+    paragraphs.filter(|paragraph| !paragraph.is_empty()).collect::<Vec<_>>().join("\n\n")
 }
 
 #[cfg(test)]
@@ -179,16 +164,10 @@ mod tests {
         let mode = &schema["properties"]["mode"];
         assert_eq!(mode["type"], "string");
         assert_eq!(mode["enum"], serde_json::json!(["Fast", "Slow"]));
-        assert_eq!(
-            mode["description"],
-            "How to work.\n\nFast: All at once.\n\nSlow: One after the other."
-        );
+        assert_eq!(mode["description"], "How to work.\n\nFast: All at once.\n\nSlow: One after the other.");
         let count = &schema["properties"]["count"];
         assert_eq!(*count, serde_json::json!({"type": "integer", "minimum": 0}));
-        assert_eq!(
-            schema["properties"]["anything"]["x-kubernetes-preserve-unknown-fields"],
-            true
-        );
+        assert_eq!(schema["properties"]["anything"]["x-kubernetes-preserve-unknown-fields"], true);
         assert_eq!(schema["required"], serde_json::json!(["anything"]));
     }
 }

@@ -134,10 +134,7 @@ fn resolve(name: &str, definitions: &Map<String, Value>) -> Value {
 
 /// The structural form of one schema of the document. References can't loop: Kubernetes' templates don't.
 fn structural(schema: &Value, definitions: &Map<String, Value>) -> Value {
-    let reference = schema
-        .get("$ref")
-        .or_else(|| schema["allOf"][0].get("$ref"))
-        .and_then(Value::as_str);
+    let reference = schema.get("$ref").or_else(|| schema["allOf"][0].get("$ref")).and_then(Value::as_str);
     if let Some(reference) = reference {
         return resolve(reference.rsplit('/').next().unwrap_or(reference), definitions);
     }
@@ -160,11 +157,8 @@ fn object(schema: &Value, definitions: &Map<String, Value>) -> Value {
     let mut fields = Map::new();
     fields.insert("type".into(), "object".into());
     fields.insert("x-kubernetes-preserve-unknown-fields".into(), true.into());
-    let required = |name: &str| {
-        schema["required"]
-            .as_array()
-            .is_some_and(|names| names.iter().any(|item| item == name))
-    };
+    let required =
+        |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|item| item == name));
     let mut known = Map::new();
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if OMITTED.contains(&name.as_str()) {
@@ -216,11 +210,6 @@ fn list(schema: &Value, definitions: &Map<String, Value>) -> Value {
 
 /// The definition that a list's items refer to.
 fn item_definition<'a>(items: &'a Value, definitions: &'a Map<String, Value>) -> &'a Value {
-    let reference = items
-        .get("$ref")
-        .or_else(|| items["allOf"][0].get("$ref"))
-        .and_then(Value::as_str);
-    reference
-        .and_then(|reference| definitions.get(reference.rsplit('/').next()?))
-        .unwrap_or(items)
+    let reference = items.get("$ref").or_else(|| items["allOf"][0].get("$ref")).and_then(Value::as_str);
+    reference.and_then(|reference| definitions.get(reference.rsplit('/').next()?)).unwrap_or(items)
 }

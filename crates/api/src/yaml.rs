@@ -109,9 +109,8 @@ mod tests {
     }
 
     fn any_value() -> impl Strategy<Value = Value> {
-        let words = proptest::sample::select(vec![
-            "", "y", "No", "~", "1e3", "0x1", "a #b", "a: b", "- a", " a", "a\n\nb",
-        ]);
+        let words =
+            proptest::sample::select(vec!["", "y", "No", "~", "1e3", "0x1", "a #b", "a: b", "- a", " a", "a\n\nb"]);
         let leaf = prop_oneof![
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),

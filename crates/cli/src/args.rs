@@ -164,7 +164,10 @@ fn cluster_name(text: &str) -> Result<String, String> {
 
 /// As many nodes as two cores can play.
 fn node_count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| (1..=20_000).contains(count)).ok_or_else(|| "give a number from 1 to 20000".to_owned())
+    text.parse()
+        .ok()
+        .filter(|count| (1..=20_000).contains(count))
+        .ok_or_else(|| "give a number from 1 to 20000".to_owned())
 }
 
 /// Whole seconds, as Lease records have them. Under three there is no room for a renewal.

@@ -42,7 +42,9 @@ fn confirmed(server: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("not asking without a terminal whether to install into {server}: add --yes to go on");
     }
-    print!("Install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into {server}? [y/N] ");
+    print!(
+        "Install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into {server}? [y/N] "
+    );
     std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

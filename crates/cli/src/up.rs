@@ -158,7 +158,8 @@ async fn wait_until_living(client: &Client, manager: &Attached, progress: &dyn P
         let groups = groups.list(&ListParams::default()).await.context("cannot list node groups")?.items;
         let now: Vec<_> = groups.into_iter().map(|group| group.status).collect();
         let looked_at = now.iter().flatten().count();
-        let detail = format!("{ready} of {} nodes are ready, {looked_at} of {} groups looked at", nodes.len(), now.len());
+        let detail =
+            format!("{ready} of {} nodes are ready, {looked_at} of {} groups looked at", nodes.len(), now.len());
         if ready == nodes.len() && looked_at == now.len() && now == before {
             return Ok(());
         }

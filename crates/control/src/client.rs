@@ -177,7 +177,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn reads_are_tried_again_and_writes_are_not() {
-        for (method, expected) in [(Method::GET, READ_TRIES), (Method::POST, 1), (Method::PATCH, 1), (Method::DELETE, 1)] {
+        for (method, expected) in
+            [(Method::GET, READ_TRIES), (Method::POST, 1), (Method::PATCH, 1), (Method::DELETE, 1)]
+        {
             let (client, asked) = client_of(503, true);
             assert_eq!(status_of(&client, method.clone()).await.expect("an answer"), 503);
             assert_eq!(asked.load(Ordering::SeqCst), expected, "{method}");

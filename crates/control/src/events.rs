@@ -8,13 +8,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use kube::api::{Api, PostParams};
 use kube::Client;
-use tokio::sync::mpsc;
+use kube::api::{Api, PostParams};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::client::is_not_leading;
 use crate::env::Env;
 use crate::observed::KindInfo;
 use crate::store::Key;
@@ -45,13 +44,26 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts to write Events as `instance` until stopped.
-    pub fn start(client: Client, instance: String, env: Env, stop: CancellationToken) -> Self {
+    /// Starts to write Events as `instance` until stopped. A standby sees the same as the leader and leaves the saying
+    /// to it; what it saw waits, in case it leads next.
+    pub fn start(
+        client: Client,
+        instance: String,
+        env: Env,
+        mut leading: watch::Receiver<bool>,
+        stop: CancellationToken,
+    ) -> Self {
         let (reports, mut waiting) = mpsc::channel::<Report>(WAITING);
         tokio::spawn(async move {
             loop {
-                let report = tokio::select! { biased; () = stop.cancelled() => return, report = waiting.recv() => report };
+                let report =
+                    tokio::select! { biased; () = stop.cancelled() => return, report = waiting.recv() => report };
                 let Some(report) = report else { return };
+                tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    led = leading.wait_for(|leading| *leading) => if led.is_err() { return },
+                }
                 write(&client, &event(&report, &instance, &env)).await;
             }
         });
@@ -73,8 +85,6 @@ async fn write(client: &Client, event: &Event) {
         Ok(_) => {}
         // Said before.
         Err(kube::Error::Api(status)) if status.code == 409 => {}
-        // A standby sees the same and leaves the saying to the leader.
-        Err(error) if is_not_leading(&error) => {}
         Err(error) => debug!(%error, "an event could not be written"),
     }
 }

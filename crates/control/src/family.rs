@@ -97,9 +97,17 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours => f.write_str("served"),
-            Self::Missing(crd) => write!(f, "the CRD {crd} is not installed; `dapple crds | kubectl apply --server-side -f -` installs it"),
-            Self::Foreign(crd) => write!(f, "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product, or hand the kind over, to have dapple serve it"),
-            Self::NotYetServed(crd) => write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why"),
+            Self::Missing(crd) => write!(
+                f,
+                "the CRD {crd} is not installed; `dapple crds | kubectl apply --server-side -f -` installs it"
+            ),
+            Self::Foreign(crd) => write!(
+                f,
+                "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product, or hand the kind over, to have dapple serve it"
+            ),
+            Self::NotYetServed(crd) => {
+                write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why")
+            }
             Self::Unknown(crd, error) => write!(f, "the CRD {crd} cannot be read: {error}"),
         }
     }

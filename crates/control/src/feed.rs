@@ -102,7 +102,9 @@ impl Feeds {
             key: key.clone(),
             uid: uid.clone(),
             reason: "Malformed",
-            note: format!("dapple passes this {kind} over, because it cannot be read: {reason}. Mend the field to have it served."),
+            note: format!(
+                "dapple passes this {kind} over, because it cannot be read: {reason}. Mend the field to have it served."
+            ),
         });
     }
 }

@@ -47,12 +47,8 @@ struct GroupMeta {
 }
 
 impl Wire for GroupWire {
-    const KIND: KindInfo = KindInfo {
-        group: dapple_api::group::GROUP,
-        version: "v1alpha1",
-        kind: "NodeGroup",
-        plural: "nodegroups",
-    };
+    const KIND: KindInfo =
+        KindInfo { group: dapple_api::group::GROUP, version: "v1alpha1", kind: "NodeGroup", plural: "nodegroups" };
 }
 
 impl Cached for Group {
@@ -108,7 +104,10 @@ impl Groups {
         let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await?;
         let version = written.resource_version().and_then(|version| version.parse().ok()).unwrap_or(*version);
         self.groups.wrote(key, version);
-        self.last_writes.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), tokio::time::Instant::now());
+        self.last_writes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone(), tokio::time::Instant::now());
         info!(group = %key, nodes = status.node_count, "status written");
         Ok(())
     }
@@ -132,17 +131,15 @@ fn on_group(
     metrics: Arc<crate::metrics::Metrics>,
 ) -> impl FnMut(&Change<Group>) + Send + 'static {
     move |change| {
-        let Change::Object { key, old, new } = change else { return };
+        let Change::Object { key, new, listed, .. } = change else { return };
         let mut membership = membership.lock().unwrap_or_else(PoisonError::into_inner);
         match new {
-            Some(group) => {
-                let fleet = nodes.all();
-                let each = fleet.iter().map(|node| (node.name(), &node.labels));
-                membership.group_changed(&key.name, Rule::from(&group.spec), each);
-            }
+            Some(group) => membership.group_changed(&key.name, Rule::from(&group.spec), |visit| {
+                nodes.for_each(|node| visit(node.name(), &node.labels));
+            }),
             None => membership.group_removed(&key.name),
         }
-        let urgency = if old.is_none() { Urgency::Sweep } else { Urgency::Change };
+        let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
         queue.add(key.clone(), urgency);
         metrics.queue_added(Groups::NAME);
     }
@@ -155,7 +152,7 @@ fn on_node(
     metrics: Arc<crate::metrics::Metrics>,
 ) -> impl FnMut(&Change<Node>) + Send + 'static {
     move |change| {
-        let Change::Object { key, old, new } = change else { return };
+        let Change::Object { key, old, new, .. } = change else { return };
         if let (Some(old), Some(new)) = (old, new)
             && old.labels == new.labels
         {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dapple_api::crd::{crds, is_ours};
 use http::Request;
+use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, oneshot};
-use kube::Client;
 use serde_json::Value;
 
 /// Who owns the fields that installing sets.

@@ -35,11 +35,7 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self {
-            duration: Duration::from_secs(15),
-            renew_within: Duration::from_secs(10),
-            retry: Duration::from_secs(2),
-        }
+        Self { duration: Duration::from_secs(15), renew_within: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
 }
 
@@ -110,7 +106,8 @@ fn decide(record: Option<&Lease>, identity: &str, sighting: Option<&Sighting>, n
         Some(_) => {
             // The holder's own promise counts. A record without one has no promise to keep.
             let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-            let unchanged_since = sighting.filter(|seen| Some(&seen.version) == record.metadata.resource_version.as_ref());
+            let unchanged_since =
+                sighting.filter(|seen| Some(&seen.version) == record.metadata.resource_version.as_ref());
             match unchanged_since {
                 Some(seen) if now.duration_since(seen.at) >= Duration::from_secs(seconds) => Step::TakeOver,
                 _ => Step::Wait,

@@ -71,12 +71,14 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
     let server = tokio::spawn(serve(listener, readiness.clone(), metrics.clone(), served.clone()));
     info!(%address, identity = %options.identity, version = env!("CARGO_PKG_VERSION"), "dapple manager started");
 
-    let elector = Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
+    let elector =
+        Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
     let leading = elector.leading();
     let (lease, watched) = (options.lease.clone(), leading.clone());
     metrics.before_scrape(move |metrics| metrics.leading(&lease, *watched.borrow()));
 
-    let recorder = Recorder::start(client.clone(), options.identity.clone(), env.clone(), stop.clone());
+    let recorder =
+        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
     let feeds = Feeds { client, env, metrics, recorder: Arc::new(recorder), stop: stop.clone() };
     let mut families = JoinSet::new();
     for family in &options.families {
@@ -115,7 +117,8 @@ async fn run_family(
                 readiness.note(family.name(), true);
                 pending::<()>().await;
             };
-            let work = worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
+            let work =
+                worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
             tokio::select! { biased; () = work => {}, () = ready => {} }
         }
     }

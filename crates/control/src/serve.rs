@@ -57,7 +57,9 @@ pub async fn run(
 ) -> std::io::Result<()> {
     let metrics_text = move || async move {
         match metrics.text() {
-            Ok(text) => (StatusCode::OK, [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text),
+            Ok(text) => {
+                (StatusCode::OK, [("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+            }
             Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [("content-type", "text/plain")], error.to_string()),
         }
     };
@@ -77,7 +79,10 @@ mod tests {
         let readiness = Readiness::default();
         assert_eq!(readiness.answer().0, StatusCode::OK);
         readiness.note("group", false);
-        assert_eq!(readiness.answer(), (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full view of: group\n".into()));
+        assert_eq!(
+            readiness.answer(),
+            (StatusCode::SERVICE_UNAVAILABLE, "waiting for the first full view of: group\n".into())
+        );
         readiness.note("group", true);
         assert_eq!(readiness.answer().0, StatusCode::OK);
     }

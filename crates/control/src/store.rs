@@ -97,6 +97,8 @@ pub enum Change<T> {
         old: Option<Arc<T>>,
         /// What is known now; `None` if it is gone.
         new: Option<Arc<T>>,
+        /// Whether a list told it, rather than an event.
+        listed: bool,
     },
     /// An object could not be read and was passed over.
     Malformed {
@@ -120,14 +122,21 @@ struct State<T> {
     index: BTreeSet<(Index, Arc<str>, Key)>,
     malformed: BTreeMap<Key, String>,
     strings: Interner,
-    /// The newest version seen.
+    /// The newest version up to which the view is complete.
     position: u64,
-    /// The keys of the list under way, if there is one.
-    listing: Option<BTreeSet<Key>>,
+    /// The list under way, if there is one.
+    listing: Option<Listing>,
     lists_begun: u64,
     lists_done: u64,
     /// Our own writes that the view does not include yet.
     writes: BTreeMap<Key, Write>,
+}
+
+/// A list under way. It tells objects by name, not by age: its newest version counts only when it is done.
+#[derive(Default)]
+struct Listing {
+    keys: BTreeSet<Key>,
+    newest: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -169,12 +178,12 @@ impl<T: Cached> Store<T> {
         match event {
             Event::Init => {
                 state.lists_begun += 1;
-                state.listing = Some(BTreeSet::new());
+                state.listing = Some(Listing::default());
                 Vec::new()
             }
-            Event::InitApply(observed) => vec![state.put(observed, true)].into_iter().flatten().collect(),
-            Event::Apply(observed) => vec![state.put(observed, false)].into_iter().flatten().collect(),
-            Event::Delete(observed) => vec![state.delete(&observed)].into_iter().flatten().collect(),
+            Event::InitApply(observed) => state.put(observed, true).into_iter().collect(),
+            Event::Apply(observed) => state.put(observed, false).into_iter().collect(),
+            Event::Delete(observed) => state.delete(&observed).into_iter().collect(),
             Event::InitDone => {
                 let gone = state.finish_list();
                 drop(state);
@@ -192,6 +201,13 @@ impl<T: Cached> Store<T> {
     /// Every object, by key.
     pub fn all(&self) -> Vec<Arc<T>> {
         self.read().objects.values().cloned().collect()
+    }
+
+    /// Visits every object, by key, without copying the list of them.
+    pub fn for_each(&self, mut visit: impl FnMut(&T)) {
+        for object in self.read().objects.values() {
+            visit(object);
+        }
     }
 
     /// The objects of one namespace, by name.
@@ -261,8 +277,9 @@ impl<T: Cached> State<T> {
         let uid = observed.uid().unwrap_or_default();
         let name = Key::new(&observed.namespace().unwrap_or_default(), &observed.name_any());
         let meta = Meta::read(kube::Resource::meta(&observed), &mut self.strings);
-        if let Some(listed) = self.listing.as_mut().filter(|_| listing) {
-            listed.insert(meta.as_ref().map_or_else(|_| name.clone(), |meta| meta.key.clone()));
+        if let Some(list) = self.listing.as_mut().filter(|_| listing) {
+            list.keys.insert(meta.as_ref().map_or_else(|_| name.clone(), |meta| meta.key.clone()));
+            list.newest = list.newest.max(meta.as_ref().map_or(0, |meta| meta.version));
         }
         let (meta, wire) = match (meta, observed.object) {
             (Ok(meta), Ok(wire)) => (meta, wire),
@@ -274,35 +291,38 @@ impl<T: Cached> State<T> {
         if !listing && self.objects.get(&meta.key).is_some_and(|known| known.meta().version > meta.version) {
             return None;
         }
-        self.position = self.position.max(meta.version);
+        if !listing {
+            self.position = self.position.max(meta.version);
+        }
         self.malformed.remove(&meta.key);
         let key = meta.key.clone();
         let new = Arc::new(T::slim(meta, wire, &mut self.strings));
         let old = self.objects.insert(key.clone(), new.clone());
         self.reindex(&key, old.as_deref(), Some(&new));
-        Some(Change::Object { key, old, new: Some(new) })
+        Some(Change::Object { key, old, new: Some(new), listed: listing })
     }
 
     fn delete(&mut self, observed: &Observed<T::Wire>) -> Option<Change<T>> {
         let meta = Meta::read(kube::Resource::meta(observed), &mut self.strings).ok()?;
         self.position = self.position.max(meta.version);
         self.malformed.remove(&meta.key);
-        self.forget(meta.key)
+        self.forget(meta.key, false)
     }
 
-    fn forget(&mut self, key: Key) -> Option<Change<T>> {
+    fn forget(&mut self, key: Key, listed: bool) -> Option<Change<T>> {
         let old = self.objects.remove(&key)?;
         self.reindex(&key, Some(&old), None);
-        Some(Change::Object { key, old: Some(old), new: None })
+        Some(Change::Object { key, old: Some(old), new: None, listed })
     }
 
     /// Ends a list: what it did not name is gone.
     fn finish_list(&mut self) -> Vec<Change<T>> {
         self.lists_done = self.lists_begun;
-        let Some(listed) = self.listing.take() else { return Vec::new() };
-        self.malformed.retain(|key, _| listed.contains(key));
-        let gone: Vec<Key> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
-        gone.into_iter().filter_map(|key| self.forget(key)).collect()
+        let Some(Listing { keys, newest }) = self.listing.take() else { return Vec::new() };
+        self.position = self.position.max(newest);
+        self.malformed.retain(|key, _| keys.contains(key));
+        let gone: Vec<Key> = self.objects.keys().filter(|key| !keys.contains(key)).cloned().collect();
+        gone.into_iter().filter_map(|key| self.forget(key, true)).collect()
     }
 
     fn reindex(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {

@@ -90,7 +90,10 @@ fn a_malformed_object_is_named_and_changes_nothing() {
     let mut bad = node("turned", 3, "1");
     bad["spec"] = json!({"taints": "all of them"});
     let changes = store.apply(Event::Apply(observed::<Node>(&bad)));
-    assert!(matches!(&changes[..], [Change::Malformed { reason, .. }] if reason.contains("all of them")), "{changes:?}");
+    assert!(
+        matches!(&changes[..], [Change::Malformed { reason, .. }] if reason.contains("all of them")),
+        "{changes:?}"
+    );
     assert_eq!(names(&store.all()), ["good", "turned"], "forgetting it would look like a deletion");
     assert_eq!(store.malformed().len(), 1);
     list(&store, &[node("good", 1, "1"), bad]);
@@ -119,6 +122,20 @@ fn nothing_is_decided_before_our_own_write_is_seen() {
     store.apply(Event::Apply(observed::<Node>(&node("a", 4, "1"))));
     assert!(!store.caught_up(&key), "that was somebody else's write, before ours");
     store.apply(Event::Apply(observed::<Node>(&node("a", 5, "1"))));
+    assert!(store.caught_up(&key));
+}
+
+#[test]
+fn a_list_under_way_does_not_count_as_seen() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("y", 1, "1"), node("z", 2, "old")]);
+    let key = Key::new("", "z");
+    store.wrote(&key, 5);
+    store.apply(Event::Init);
+    store.apply(Event::InitApply(observed::<Node>(&node("y", 9, "1"))));
+    assert!(!store.caught_up(&key), "a newer object was listed, but ours was not yet");
+    store.apply(Event::InitApply(observed::<Node>(&node("z", 5, "new"))));
+    store.apply(Event::InitDone);
     assert!(store.caught_up(&key));
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -11,7 +12,10 @@ use tracing::{debug, warn};
 
 use crate::client::is_not_leading;
 use crate::metrics::{Metrics, ReconcileResult};
-use crate::queue::{Ended, Queue, Taken, Urgency};
+use crate::queue::{Ended, Queue, Taken};
+
+/// The fence closes a moment before the workers hear of it: no need to try in a loop meanwhile.
+const NOT_LEADING_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a controller does with one key.
 pub trait Reconcile: Send + Sync + 'static {
@@ -73,9 +77,6 @@ async fn work<C: Reconcile>(
         let (ended, result) = judge(C::NAME, &key, controller.reconcile(&key).await);
         metrics.reconcile_ended(C::NAME, result, started.elapsed());
         queue.finish(&key, ended);
-        if result == ReconcileResult::Requeue && ended == Ended::Done {
-            queue.add(key, Urgency::Sweep);
-        }
     }
 }
 
@@ -89,7 +90,7 @@ fn judge(controller: &str, key: &impl Display, outcome: Result<Ended, kube::Erro
             (Ended::Failed, ReconcileResult::Requeue)
         }
         // Not ours any more. The key stays in the queue, in case we lead again.
-        Err(error) if is_not_leading(&error) => (Ended::Done, ReconcileResult::Requeue),
+        Err(error) if is_not_leading(&error) => (Ended::Again(NOT_LEADING_PAUSE), ReconcileResult::Requeue),
         Err(error) => {
             warn!(controller, %key, %error, "reconcile failed; trying again later");
             (Ended::Failed, ReconcileResult::Error)

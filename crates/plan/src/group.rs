@@ -144,7 +144,11 @@ impl Membership {
         let changed: BTreeSet<_> = before.symmetric_difference(&now).cloned().collect();
         for group in &changed {
             let Some(entry) = self.groups.get_mut(group) else { continue };
-            if now.contains(group) { entry.members.insert(name.clone()) } else { entry.members.remove(node) };
+            if now.contains(group) {
+                entry.members.insert(name.clone())
+            } else {
+                entry.members.remove(node)
+            };
         }
         changed
     }
@@ -160,13 +164,9 @@ impl Membership {
         left
     }
 
-    /// Takes in that a group selects this now, and holds it against every node once.
-    pub fn group_changed<'a, L: Labels + 'a>(
-        &mut self,
-        group: &str,
-        rule: Rule,
-        fleet: impl Iterator<Item = (&'a str, &'a L)>,
-    ) {
+    /// Takes in that a group selects this now. If that is new, holds it against every node once: `fleet` is called to
+    /// visit them, and only then.
+    pub fn group_changed(&mut self, group: &str, rule: Rule, fleet: impl FnOnce(&mut dyn FnMut(&str, &dyn Labels))) {
         if self.groups.get(group).is_some_and(|known| known.rule == rule) {
             return;
         }
@@ -179,13 +179,13 @@ impl Membership {
             self.by_label.entry((key.clone(), value.clone())).or_default().insert(name.clone());
         }
         let mut entry = Group { rule, members: BTreeSet::new() };
-        for (node, labels) in fleet {
+        fleet(&mut |node, labels| {
             if entry.rule.matches(node, labels) {
                 let node: Arc<str> = Arc::from(node);
                 self.nodes.entry(node.clone()).or_default().insert(name.clone());
                 entry.members.insert(node);
             }
-        }
+        });
         self.groups.insert(name, entry);
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn a_node_is_reported_to_the_groups_it_joins_and_leaves() {
         let mut index = Membership::default();
         for (group, zone) in [("one", "1"), ("two", "2")] {
-            index.group_changed(group, rule(&[], &[("zone", zone)]), std::iter::empty::<(&str, &Map)>());
+            index.group_changed(group, rule(&[], &[("zone", zone)]), |_| {});
         }
         assert_eq!(names(index.node_changed("a", &labels(&[("zone", "1")]))), ["one"]);
         assert!(index.node_changed("a", &labels(&[("zone", "1"), ("other", "x")])).is_empty());
@@ -273,10 +273,16 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_did_not_change_does_not_look_at_the_fleet() {
+        let mut index = Membership::default();
+        index.group_changed("g", rule(&["a"], &[]), |_| {});
+        index.group_changed("g", rule(&["a"], &[]), |_| panic!("the fleet was visited"));
+    }
+
+    #[test]
     fn named_nodes_that_do_not_exist_are_told_apart() {
         let mut index = Membership::default();
-        let fleet = labels(&[]);
-        index.group_changed("g", rule(&["a", "ghost"], &[]), [("a", &fleet)].into_iter());
+        index.group_changed("g", rule(&["a", "ghost"], &[]), |visit| visit("a", &labels(&[])));
         assert_eq!(index.roll("g").unwrap(), Roll { members: vec!["a".into()], missing: vec!["ghost".into()] });
         assert_eq!(names(index.node_changed("ghost", &labels(&[]))), ["g"]);
         assert!(index.roll("g").unwrap().missing.is_empty());
@@ -355,7 +361,9 @@ mod tests {
                         let nodes_named = named.iter().map(|n| format!("n{n}")).collect();
                         let rule = Rule { nodes: nodes_named, match_labels: map_of(&pairs) };
                         let group = format!("g{group}");
-                        index.group_changed(&group, rule.clone(), nodes.iter().map(|(n, l)| (n.as_str(), l)));
+                        index.group_changed(&group, rule.clone(), |visit| {
+                            nodes.iter().for_each(|(node, labels)| visit(node, labels));
+                        });
                         groups.insert(group, rule);
                     }
                     Change::GroupGone(group) => {

@@ -18,10 +18,7 @@ static NO_ROLLING_UPDATE: RollingUpdate = RollingUpdate {
 impl DaemonSetSpec {
     /// When pods are replaced: `RollingUpdate` by default.
     pub fn update_strategy_type(&self) -> UpdateStrategyType {
-        self.update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.kind)
-            .unwrap_or_default()
+        self.update_strategy.as_ref().and_then(|strategy| strategy.kind).unwrap_or_default()
     }
 
     /// How a rolling update proceeds; all fields absent by default.
@@ -49,10 +46,7 @@ impl DaemonSetSpec {
 
     /// Whether the partition holds back creation too: not by default.
     pub fn partitioned_scaling(&self) -> bool {
-        self.scale_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.partitioned_scaling)
-            .unwrap_or(false)
+        self.scale_strategy.as_ref().and_then(|strategy| strategy.partitioned_scaling).unwrap_or(false)
     }
 
     /// The patches in the order they apply: ascending priority, list order within one priority. The last one wins.
@@ -142,9 +136,7 @@ mod tests {
                 kind: Some(UpdateStrategyType::OnDelete),
                 rolling_update: Some(rolling_update.clone()),
             }),
-            scale_strategy: Some(ScaleStrategy {
-                partitioned_scaling: Some(true),
-            }),
+            scale_strategy: Some(ScaleStrategy { partitioned_scaling: Some(true) }),
             ..DaemonSetSpec::default()
         };
         assert_eq!(spec.update_strategy_type(), UpdateStrategyType::OnDelete);
@@ -156,10 +148,8 @@ mod tests {
     #[test]
     fn surge_alone_leaves_nothing_unavailable() {
         for (surge, unavailable) in [("0%", 1), ("10%", 0)] {
-            let update = RollingUpdate {
-                max_surge: Some(IntOrString::String(surge.into())),
-                ..RollingUpdate::default()
-            };
+            let update =
+                RollingUpdate { max_surge: Some(IntOrString::String(surge.into())), ..RollingUpdate::default() };
             assert_eq!(update.max_unavailable(), IntOrString::Int(unavailable), "{surge}");
         }
     }
@@ -171,21 +161,9 @@ mod tests {
             priority,
             ..DaemonSetPatch::default()
         };
-        let patches = vec![
-            patch("a", Some(5)),
-            patch("b", None),
-            patch("c", Some(-1)),
-            patch("d", Some(0)),
-        ];
-        let spec = DaemonSetSpec {
-            patches,
-            ..DaemonSetSpec::default()
-        };
-        let order: Vec<_> = spec
-            .ordered_patches()
-            .iter()
-            .map(|patch| patch.patch.0.clone())
-            .collect();
+        let patches = vec![patch("a", Some(5)), patch("b", None), patch("c", Some(-1)), patch("d", Some(0))];
+        let spec = DaemonSetSpec { patches, ..DaemonSetSpec::default() };
+        let order: Vec<_> = spec.ordered_patches().iter().map(|patch| patch.patch.0.clone()).collect();
         assert_eq!(order, ["c", "b", "d", "a"]);
     }
 }

@@ -24,35 +24,13 @@ pub(crate) fn crds() -> Vec<Crd> {
     let count = |name, field: &str, description| column(name, "integer", &format!(".status.{field}"), description);
     let columns = vec![
         count("Desired", "desiredNumberScheduled", "Nodes that should run a pod"),
-        count(
-            "Current",
-            "currentNumberScheduled",
-            "Nodes that should run a pod and do",
-        ),
+        count("Current", "currentNumberScheduled", "Nodes that should run a pod and do"),
         count("Ready", "numberReady", "Nodes whose pod is ready"),
-        count(
-            "Up-to-date",
-            "updatedNumberScheduled",
-            "Nodes whose pod is of the newest revision",
-        ),
-        count(
-            "Available",
-            "numberAvailable",
-            "Nodes whose pod has been ready for minReadySeconds",
-        ),
+        count("Up-to-date", "updatedNumberScheduled", "Nodes whose pod is of the newest revision"),
+        count("Available", "numberAvailable", "Nodes whose pod has been ready for minReadySeconds"),
         age(),
-        wide(
-            "Strategy",
-            "string",
-            ".spec.updateStrategy.type",
-            "When pods are replaced",
-        ),
-        wide(
-            "Image",
-            "string",
-            ".spec.template.spec.containers[0].image",
-            "Image of the template's first container",
-        ),
+        wide("Strategy", "string", ".spec.updateStrategy.type", "When pods are replaced"),
+        wide("Image", "string", ".spec.template.spec.containers[0].image", "Image of the template's first container"),
         wide("Revision", "string", ".status.updateRevision", "The newest revision"),
     ];
     vec![Crd {

@@ -54,31 +54,12 @@ pub(crate) fn crds() -> Vec<Crd> {
     let group_columns = vec![
         column("Nodes", "integer", ".status.nodeCount", "Nodes in the group"),
         age(),
-        wide(
-            "Labels",
-            "string",
-            ".spec.matchLabels",
-            "Labels that put a node into the group",
-        ),
+        wide("Labels", "string", ".spec.matchLabels", "Labels that put a node into the group"),
     ];
-    let ready = || {
-        column(
-            "Ready",
-            "string",
-            ".status.conditions[?(@.type==\"Ready\")].status",
-            "Whether it is in effect",
-        )
-    };
-    let propagation_columns = vec![
-        column(
-            "Strategy",
-            "string",
-            ".spec.propagationStrategy",
-            "How pods are divided",
-        ),
-        ready(),
-        age(),
-    ];
+    let ready =
+        || column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Whether it is in effect");
+    let propagation_columns =
+        vec![column("Strategy", "string", ".spec.propagationStrategy", "How pods are divided"), ready(), age()];
     vec![
         Crd {
             group: GROUP,

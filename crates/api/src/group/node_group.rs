@@ -69,14 +69,7 @@ pub struct NodeGroupStatus {
 impl NodeGroup {
     /// A group of this name, without status.
     pub fn new(name: impl Into<String>, spec: NodeGroupSpec) -> Self {
-        let metadata = ObjectMeta {
-            name: Some(name.into()),
-            ..ObjectMeta::default()
-        };
-        Self {
-            metadata,
-            spec,
-            ..Self::default()
-        }
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        Self { metadata, spec, ..Self::default() }
     }
 }

@@ -33,13 +33,7 @@ pub struct OverridePolicy {
     pub status: Option<PolicyStatus>,
 }
 
-resource!(
-    OverridePolicy,
-    super::GROUP,
-    "v1alpha1",
-    "overridepolicies",
-    NamespaceResourceScope
-);
+resource!(OverridePolicy, super::GROUP, "v1alpha1", "overridepolicies", NamespaceResourceScope);
 
 /// What changes in which group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -214,8 +208,7 @@ impl RuleWithNodeGroup {
         }
         let mut all = nested.clone();
         all.image_overrider.extend(self.direct.image_overrider.iter().cloned());
-        all.command_overrider
-            .extend(self.direct.command_overrider.iter().cloned());
+        all.command_overrider.extend(self.direct.command_overrider.iter().cloned());
         all.args_overrider.extend(self.direct.args_overrider.iter().cloned());
         all.plaintext.extend(self.direct.plaintext.iter().cloned());
         Cow::Owned(all)
@@ -255,10 +248,7 @@ mod tests {
         let both = rule(&format!(r#"{{"overriders": {{{image}}}, {image}}}"#));
         assert_eq!(nested.overriders(), direct.overriders());
         assert_eq!(both.overriders().image_overrider.len(), 2);
-        assert_eq!(
-            direct.overriders().image_overrider[0].operator,
-            OverriderOperator::Remove
-        );
+        assert_eq!(direct.overriders().image_overrider[0].operator, OverriderOperator::Remove);
     }
 
     #[test]

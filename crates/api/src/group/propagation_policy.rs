@@ -30,13 +30,7 @@ pub struct PropagationPolicy {
     pub status: Option<PolicyStatus>,
 }
 
-resource!(
-    PropagationPolicy,
-    super::GROUP,
-    "v1alpha1",
-    "propagationpolicies",
-    NamespaceResourceScope
-);
+resource!(PropagationPolicy, super::GROUP, "v1alpha1", "propagationpolicies", NamespaceResourceScope);
 
 /// How pods are divided among groups. Groups that are not listed get none. Names compare without case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -148,19 +142,13 @@ mod tests {
     fn the_list_that_is_set_decides() {
         let weights = vec![StaticNodeGroupWeight::default()];
         let ranges = vec![NumRange::default()];
-        let mut spec = PropagationPolicySpec {
-            static_weight_list: weights.clone(),
-            ..Default::default()
-        };
+        let mut spec = PropagationPolicySpec { static_weight_list: weights.clone(), ..Default::default() };
         assert_eq!(spec.strategy(), Some(PropagationStrategy::StaticWeight));
         spec.num_range = ranges.clone();
         assert_eq!(spec.strategy(), None);
         spec.propagation_strategy = Some(PropagationStrategy::NumRange);
         assert_eq!(spec.strategy(), Some(PropagationStrategy::NumRange));
-        let spec = PropagationPolicySpec {
-            num_range: ranges,
-            ..Default::default()
-        };
+        let spec = PropagationPolicySpec { num_range: ranges, ..Default::default() };
         assert_eq!(spec.strategy(), Some(PropagationStrategy::NumRange));
         assert_eq!(spec.num_range[0].min(), 0);
         assert_eq!(PropagationPolicySpec::default().strategy(), None);

@@ -28,12 +28,7 @@ pub(crate) fn crds() -> Vec<Crd> {
         count("Succeeded", "succeeded", "Pods that are marked"),
         count("Failed", "failed", "Pods that could not be marked"),
         age(),
-        wide(
-            "Replicas",
-            "string",
-            ".spec.strategy.replicas",
-            "How many pods the marker asks for",
-        ),
+        wide("Replicas", "string", ".spec.strategy.replicas", "How many pods the marker asks for"),
     ];
     vec![
         Crd {

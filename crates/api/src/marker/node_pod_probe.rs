@@ -31,13 +31,7 @@ pub struct NodePodProbe {
     pub status: Option<NodePodProbeStatus>,
 }
 
-resource!(
-    NodePodProbe,
-    super::GROUP,
-    "v1alpha1",
-    "nodepodprobes",
-    ClusterResourceScope
-);
+resource!(NodePodProbe, super::GROUP, "v1alpha1", "nodepodprobes", ClusterResourceScope);
 
 /// The probes to run on a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -33,13 +33,7 @@ pub struct PodMarker {
     pub status: Option<PodMarkerStatus>,
 }
 
-resource!(
-    PodMarker,
-    super::GROUP,
-    "v1alpha1",
-    "podmarkers",
-    NamespaceResourceScope
-);
+resource!(PodMarker, super::GROUP, "v1alpha1", "podmarkers", NamespaceResourceScope);
 
 /// Which pods to mark, how many, and with what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -246,10 +240,7 @@ impl PodMarkerSpec {
 
     /// What to do with pods that have another value already: ignore them, by default.
     pub fn conflict_policy(&self) -> ConflictPolicy {
-        self.strategy
-            .as_ref()
-            .map(PodMarkerStrategy::conflict_policy)
-            .unwrap_or_default()
+        self.strategy.as_ref().map(PodMarkerStrategy::conflict_policy).unwrap_or_default()
     }
 }
 
@@ -275,9 +266,7 @@ mod tests {
     fn both_spellings_of_the_conflict_policy_are_read() {
         let policy = |json: &str| {
             let spec = format!(r#"{{"strategy": {json}, "markItems": {{}}}}"#);
-            serde_json::from_str::<PodMarkerSpec>(&spec)
-                .expect("parses")
-                .conflict_policy()
+            serde_json::from_str::<PodMarkerSpec>(&spec).expect("parses").conflict_policy()
         };
         assert_eq!(policy("{}"), ConflictPolicy::Ignore);
         assert_eq!(policy(r#"{"confilctPolicy": "Overwrite"}"#), ConflictPolicy::Overwrite);
@@ -291,9 +280,6 @@ mod tests {
         let spec = PodMarkerSpec::default();
         assert_eq!(spec.replicas(), None);
         assert_eq!(spec.conflict_policy(), ConflictPolicy::Ignore);
-        assert_eq!(
-            PodProbeRequirement::default().expectation(),
-            ProbeExpectation::Succeeded
-        );
+        assert_eq!(PodProbeRequirement::default().expectation(), ProbeExpectation::Succeeded);
     }
 }

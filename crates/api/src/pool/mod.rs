@@ -40,24 +40,14 @@ pub(crate) fn crds() -> Vec<Crd> {
 }
 
 fn template_column() -> Value {
-    column(
-        "Workload",
-        "string",
-        ".status.templateType",
-        "Deployment or StatefulSet",
-    )
+    column("Workload", "string", ".status.templateType", "Deployment or StatefulSet")
 }
 
 fn node_pool() -> Crd {
     let columns = vec![
         column("Type", "string", ".spec.type", "Edge or Cloud"),
         column("Ready", "integer", ".status.readyNodeNum", "Nodes that are ready"),
-        column(
-            "NotReady",
-            "integer",
-            ".status.unreadyNodeNum",
-            "Nodes that are not ready",
-        ),
+        column("NotReady", "integer", ".status.unreadyNodeNum", "Nodes that are not ready"),
         age(),
     ];
     Crd {
@@ -75,12 +65,7 @@ fn node_pool() -> Crd {
 
 fn yurt_app_set() -> Crd {
     let columns = vec![
-        column(
-            "Ready",
-            "integer",
-            ".status.readyReplicas",
-            "Pods that are ready, of all pools",
-        ),
+        column("Ready", "integer", ".status.readyReplicas", "Pods that are ready, of all pools"),
         column("Replicas", "integer", ".status.replicas", "Pods of all pools"),
         template_column(),
         age(),
@@ -120,18 +105,8 @@ fn yurt_app_daemon() -> Crd {
 fn replacement() -> Crd {
     let columns = vec![
         column("Kind", "string", ".subject.kind", "Kind of the application it changes"),
-        column(
-            "Subject",
-            "string",
-            ".subject.name",
-            "Name of the application it changes",
-        ),
-        column(
-            "Ready",
-            "string",
-            ".status.conditions[?(@.type==\"Ready\")].status",
-            "Whether it is in effect",
-        ),
+        column("Subject", "string", ".subject.name", "Name of the application it changes"),
+        column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Whether it is in effect"),
         age(),
     ];
     Crd {

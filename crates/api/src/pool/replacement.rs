@@ -225,11 +225,7 @@ impl Subject {
     /// rules of a CRD don't see `metadata.namespace`.
     pub fn namespace(&self) -> Option<&str> {
         let given = |text: &&String| !text.is_empty();
-        self.name_space
-            .as_ref()
-            .filter(given)
-            .or(self.namespace.as_ref().filter(given))
-            .map(String::as_str)
+        self.name_space.as_ref().filter(given).or(self.namespace.as_ref().filter(given)).map(String::as_str)
     }
 }
 
@@ -241,17 +237,11 @@ mod tests {
     fn both_spellings_of_the_namespace_are_read() {
         let namespace = |fields: &str| {
             let subject = format!(r#"{{"kind": "YurtAppSet", "name": "demo"{fields}}}"#);
-            serde_json::from_str::<Subject>(&subject)
-                .expect("parses")
-                .namespace()
-                .map(str::to_owned)
+            serde_json::from_str::<Subject>(&subject).expect("parses").namespace().map(str::to_owned)
         };
         assert_eq!(namespace(""), None);
         assert_eq!(namespace(r#", "nameSpace": """#), None);
         assert_eq!(namespace(r#", "nameSpace": "a""#).as_deref(), Some("a"));
-        assert_eq!(
-            namespace(r#", "nameSpace": "", "namespace": "b""#).as_deref(),
-            Some("b")
-        );
+        assert_eq!(namespace(r#", "nameSpace": "", "namespace": "b""#).as_deref(), Some("b"));
     }
 }

@@ -44,11 +44,7 @@ impl Pools {
             Self::List(names) => names.as_slice(),
             Self::Text(text) => std::slice::from_ref(text),
         };
-        texts
-            .iter()
-            .flat_map(|text| text.split(separator))
-            .filter(|name| !name.is_empty())
-            .collect()
+        texts.iter().flat_map(|text| text.split(separator)).filter(|name| !name.is_empty()).collect()
     }
 
     /// Whether a pool of this name is meant.
@@ -66,11 +62,7 @@ impl Pools {
         if let Some(name) = names.iter().find(|name| name.starts_with('-')) {
             return Err(PoolsError::Exclusion((*name).to_owned()));
         }
-        if names.is_empty() {
-            Err(PoolsError::Empty)
-        } else {
-            Ok(())
-        }
+        if names.is_empty() { Err(PoolsError::Empty) } else { Ok(()) }
     }
 }
 
@@ -105,16 +97,9 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        for form in [
-            r#"["beijing", "hangzhou"]"#,
-            r#""beijing hangzhou""#,
-            r#""beijing,\n hangzhou""#,
-        ] {
+        for form in [r#"["beijing", "hangzhou"]"#, r#""beijing hangzhou""#, r#""beijing,\n hangzhou""#] {
             let pools = pools(form);
-            assert!(
-                pools.contains("beijing") && pools.contains("hangzhou") && !pools.contains("shanghai"),
-                "{form}"
-            );
+            assert!(pools.contains("beijing") && pools.contains("hangzhou") && !pools.contains("shanghai"), "{form}");
             assert_eq!(pools.check(), Ok(()));
         }
     }

@@ -33,13 +33,7 @@ pub struct YurtAppSet {
     pub status: Option<YurtAppSetStatus>,
 }
 
-resource!(
-    YurtAppSet,
-    super::GROUP,
-    "v1alpha1",
-    "yurtappsets",
-    NamespaceResourceScope
-);
+resource!(YurtAppSet, super::GROUP, "v1alpha1", "yurtappsets", NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -30,13 +30,7 @@ pub struct YurtAppSet {
     pub status: Option<YurtAppSetStatus>,
 }
 
-resource!(
-    YurtAppSet,
-    super::GROUP,
-    "v1beta1",
-    "yurtappsets",
-    NamespaceResourceScope
-);
+resource!(YurtAppSet, super::GROUP, "v1beta1", "yurtappsets", NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -17,18 +17,13 @@ fn checked_in_crds_are_current() {
         assert!(found == text, "config/crds/{name} is out of date: run `{REGENERATE}`");
         expected.insert(folder.join(name));
     }
-    let stale: Vec<_> = yaml_files(&folder)
-        .into_iter()
-        .filter(|path| !expected.contains(path))
-        .collect();
+    let stale: Vec<_> = yaml_files(&folder).into_iter().filter(|path| !expected.contains(path)).collect();
     assert!(stale.is_empty(), "remove {stale:?}, which no type stands for");
 }
 
 #[test]
 fn files_hold_the_crds_and_nothing_else() {
-    let read: Vec<Value> = crd_files()
-        .iter()
-        .map(|(name, _)| documents(&repository("config/crds").join(name)).remove(0))
-        .collect();
+    let read: Vec<Value> =
+        crd_files().iter().map(|(name, _)| documents(&repository("config/crds").join(name)).remove(0)).collect();
     assert_eq!(read, crds());
 }

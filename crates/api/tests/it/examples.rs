@@ -50,11 +50,7 @@ fn every_example_keeps_all_it_says() {
                 let api_version = object["apiVersion"].as_str().expect("apiVersion");
                 match through_its_type(&object) {
                     Some(read) => assert_eq!(read, object, "{}", path.display()),
-                    None => assert!(
-                        ["v1", "apps/v1"].contains(&api_version),
-                        "{}: {api_version}",
-                        path.display()
-                    ),
+                    None => assert!(["v1", "apps/v1"].contains(&api_version), "{}: {api_version}", path.display()),
                 }
                 ours += usize::from(api_version.contains('.'));
             }
@@ -96,8 +92,5 @@ fn conditions_of_other_products_are_read() {
     });
     let set: pool::YurtAppSet = serde_json::from_value(object).expect("no reason is no obstacle");
     let conditions = set.status.expect("a status").conditions;
-    assert_eq!(
-        (conditions[0].type_.as_str(), conditions[0].reason.as_str()),
-        ("PoolUpdated", "")
-    );
+    assert_eq!((conditions[0].type_.as_str(), conditions[0].reason.as_str()), ("PoolUpdated", ""));
 }

@@ -78,10 +78,7 @@ fn no_keyword_is_left_that_crds_lack() {
             let known = KNOWN.contains(&keyword.as_str()) || keyword.starts_with("x-kubernetes-list-");
             assert!(known, "{path} has {keyword}");
         }
-        assert!(
-            schema.get("properties").is_none() || schema.get("additionalProperties").is_none(),
-            "{path}"
-        );
+        assert!(schema.get("properties").is_none() || schema.get("additionalProperties").is_none(), "{path}");
     });
 }
 
@@ -98,10 +95,7 @@ fn templates_prune_nothing_and_have_no_descriptions_of_others() {
         let wrapper = path.ends_with("deploymentTemplate") || path.ends_with("statefulSetTemplate");
         let keeps = preserves(schema) || schema.get("additionalProperties").is_some();
         assert!(keeps || wrapper, "{path} prunes");
-        assert!(
-            own || path.ends_with("template") || schema.get("description").is_none(),
-            "{path} has a description"
-        );
+        assert!(own || path.ends_with("template") || schema.get("description").is_none(), "{path} has a description");
     });
     assert!(seen > 500, "{seen} objects in templates");
 }
@@ -114,14 +108,9 @@ fn keys_of_list_maps_are_there() {
             seen += 1;
             let key = key.as_str().expect("a name");
             let items = &schema["items"];
-            let required = items["required"]
-                .as_array()
-                .is_some_and(|names| names.iter().any(|name| name == key));
+            let required = items["required"].as_array().is_some_and(|names| names.iter().any(|name| name == key));
             let property = &items["properties"][key];
-            assert!(
-                required || property["default"].is_string(),
-                "{path}: key {key} is neither required nor defaulted"
-            );
+            assert!(required || property["default"].is_string(), "{path}: key {key} is neither required nor defaulted");
             assert!(property["nullable"] != true, "{path}: key {key} may be null");
         }
     });
@@ -145,10 +134,7 @@ fn containers_and_their_lists_merge_by_key() {
         ("containers[].ports", r#"["containerPort","protocol"]"#),
         ("containers[].volumeMounts", r#"["mountPath"]"#),
     ] {
-        assert!(
-            merged.contains(&(field.to_owned(), keys.to_owned())),
-            "{field} does not merge by {keys}: {merged:?}"
-        );
+        assert!(merged.contains(&(field.to_owned(), keys.to_owned())), "{field} does not merge by {keys}: {merged:?}");
     }
 }
 
@@ -156,17 +142,10 @@ fn containers_and_their_lists_merge_by_key() {
 fn every_field_of_ours_is_described() {
     walk_all(|path, schema| {
         let (_, field) = path.split_once('.').expect("a path");
-        let standard = ["metadata", "apiVersion", "kind"]
-            .iter()
-            .any(|name| path.ends_with(&format!("1.{name}")));
-        let inside = ["robe.", "Term.", "olerations[]", "emplate.", "emplate"]
-            .iter()
-            .any(|part| field.contains(part));
+        let standard = ["metadata", "apiVersion", "kind"].iter().any(|name| path.ends_with(&format!("1.{name}")));
+        let inside = ["robe.", "Term.", "olerations[]", "emplate.", "emplate"].iter().any(|part| field.contains(part));
         let described = schema["description"].as_str().is_some_and(|text| text.len() > 8);
-        assert!(
-            described || standard || inside || path.ends_with(']') || !path.contains("1."),
-            "{path}"
-        );
+        assert!(described || standard || inside || path.ends_with(']') || !path.contains("1."), "{path}");
     });
 }
 
@@ -175,19 +154,9 @@ fn one_version_is_served_and_stored_and_crds_stay_small() {
     for crd in crds() {
         let name = &crd["metadata"]["name"];
         let versions = crd["spec"]["versions"].as_array().expect("versions");
-        let both = versions
-            .iter()
-            .filter(|version| version["served"] == true && version["storage"] == true)
-            .count();
-        let either = versions
-            .iter()
-            .filter(|version| version["served"] == true || version["storage"] == true)
-            .count();
-        assert_eq!(
-            (both, either),
-            (1, 1),
-            "{name}: two served versions would need conversion"
-        );
+        let both = versions.iter().filter(|version| version["served"] == true && version["storage"] == true).count();
+        let either = versions.iter().filter(|version| version["served"] == true || version["storage"] == true).count();
+        assert_eq!((both, either), (1, 1), "{name}: two served versions would need conversion");
         let bytes = crd.to_string().len();
         assert!(bytes < MOST_BYTES, "{name} has {bytes} bytes");
     }
@@ -199,11 +168,7 @@ fn columns_show_all_they_name() {
         for version in crd["spec"]["versions"].as_array().expect("versions") {
             for column in version["additionalPrinterColumns"].as_array().into_iter().flatten() {
                 let path = column["jsonPath"].as_str().expect("a path");
-                assert!(
-                    !path.contains("[*]"),
-                    "{}: the API server prints the first value only",
-                    column["name"]
-                );
+                assert!(!path.contains("[*]"), "{}: the API server prints the first value only", column["name"]);
             }
         }
     }

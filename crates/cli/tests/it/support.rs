@@ -62,7 +62,16 @@ impl Manager {
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf) -> Self {
         let file = std::fs::File::create(&log).unwrap();
         let child = Command::new(DAPPLE)
-            .args(["manager", "--listen", "127.0.0.1:0", "--lease-duration", "3s", "--log", "debug,hyper_util=info,tower=info", "--kubeconfig"])
+            .args([
+                "manager",
+                "--listen",
+                "127.0.0.1:0",
+                "--lease-duration",
+                "3s",
+                "--log",
+                "debug,hyper_util=info,tower=info",
+                "--kubeconfig",
+            ])
             .arg(kubeconfig)
             .stdin(Stdio::null())
             .stderr(file)
@@ -122,7 +131,9 @@ pub(crate) async fn leads(client: &Client, manager: &Manager) {
 /// A node that nobody plays.
 pub(crate) async fn node(client: &Client, name: &str, zone: &str) {
     let labels: Value = json!({"zone": zone});
-    apply(client, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})).await.unwrap();
+    apply(client, &json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}))
+        .await
+        .unwrap();
 }
 
 /// A group of the nodes in one zone.

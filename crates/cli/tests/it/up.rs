@@ -32,7 +32,9 @@ fn up_shows_a_living_fleet_and_down_leaves_nothing() {
     let up = run(state.path(), &["up", "--detach", "--nodes", "12"]);
     let screen = text(&up.stdout);
     assert!(up.status.success(), "{screen}{}", text(&up.stderr));
-    for part in ["dapple is up", "12 of 12 ready", "beijing (", "kubeconfig", "kubectl get nodes,nodegroups", "dapple down"] {
+    for part in
+        ["dapple is up", "12 of 12 ready", "beijing (", "kubeconfig", "kubectl get nodes,nodegroups", "dapple down"]
+    {
         assert!(screen.contains(part), "{part} is not in\n{screen}");
     }
 
@@ -75,8 +77,11 @@ fn interrupting_up_leaves_nothing_behind() {
     for wait_for in ["starting cluster", "Press Ctrl-C"] {
         let mut up = dapple_in(state.path(), &["up", "--nodes", "3"]);
         let mut up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stream: Box<dyn Read> =
-            if wait_for.starts_with("Press") { Box::new(up.stdout.take().unwrap()) } else { Box::new(up.stderr.take().unwrap()) };
+        let mut stream: Box<dyn Read> = if wait_for.starts_with("Press") {
+            Box::new(up.stdout.take().unwrap())
+        } else {
+            Box::new(up.stderr.take().unwrap())
+        };
         let (mut seen, mut letter) = (String::new(), [0u8; 1]);
         while !seen.contains(wait_for) {
             assert_eq!(stream.read(&mut letter).unwrap(), 1, "it ended early: {seen}");
@@ -106,7 +111,11 @@ async fn an_existing_cluster_gets_the_apis_and_nothing_is_started() {
     assert!(text(&refused.stderr).contains("add --yes"), "it asks first: {}", text(&refused.stderr));
     let installed = run(state.path(), &["up", "--cluster", "--yes", "--kubeconfig", kubeconfig]);
     let said = text(&installed.stdout);
-    assert!(installed.status.success() && said.contains("Installed dapple's APIs"), "{said}{}", text(&installed.stderr));
+    assert!(
+        installed.status.success() && said.contains("Installed dapple's APIs"),
+        "{said}{}",
+        text(&installed.stderr)
+    );
     assert!(dapple_control::install::find_crd(&client, "daemonsets.apps.kruise.io").await.unwrap().is_some());
     assert!(!cluster_dir(state.path()).exists(), "nothing was started");
     cluster.stop().await.unwrap();

@@ -70,16 +70,25 @@ async fn fields_that_the_schema_does_not_know_survive() {
     let container = json!([{"name": "c", "image": "i:1", "fieldOfNextYear": {"deep": [1, {"x": null, "y": "z"}]}}]);
     kubectl_ok(&cluster, &["create", "--validate=false", "-f", "-"], &daemon_set("unknown-field", container));
     let found = stored(&cluster, "unknown-field");
-    assert_eq!(found["spec"]["template"]["spec"]["containers"][0]["fieldOfNextYear"], json!({"deep": [1, {"x": null, "y": "z"}]}));
+    assert_eq!(
+        found["spec"]["template"]["spec"]["containers"][0]["fieldOfNextYear"],
+        json!({"deep": [1, {"x": null, "y": "z"}]})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_side_apply_merges_containers_by_name() {
     let (cluster, _) = cluster().await;
-    let first = daemon_set("merged", json!([{"name": "main", "image": "main:1", "env": [{"name": "A", "value": "1"}]}]));
+    let first =
+        daemon_set("merged", json!([{"name": "main", "image": "main:1", "env": [{"name": "A", "value": "1"}]}]));
     kubectl_ok(&cluster, &["apply", "--server-side", "--field-manager=team", "-f", "-"], &first);
-    let second = json!([{"name": "sidecar", "image": "side:1"}, {"name": "main", "env": [{"name": "B", "value": "2"}]}]);
-    kubectl_ok(&cluster, &["apply", "--server-side", "--field-manager=platform", "-f", "-"], &daemon_set("merged", second));
+    let second =
+        json!([{"name": "sidecar", "image": "side:1"}, {"name": "main", "env": [{"name": "B", "value": "2"}]}]);
+    kubectl_ok(
+        &cluster,
+        &["apply", "--server-side", "--field-manager=platform", "-f", "-"],
+        &daemon_set("merged", second),
+    );
     let found = stored(&cluster, "merged");
     let containers = found["spec"]["template"]["spec"]["containers"].as_array().unwrap();
     let main = containers.iter().find(|container| container["name"] == "main").unwrap();

@@ -13,8 +13,21 @@ async fn our_own_fields_are_explained_and_the_template_has_its_tree() {
     assert_eq!(patches, kubectl_ok(&cluster, &["explain", "ads.spec.patches"], ""), "the short name says the same");
     let probe = kubectl_ok(&cluster, &["explain", "ads.spec.template.spec.containers.livenessProbe.httpGet"], "");
     assert!(probe.contains("httpHeaders") && probe.contains("scheme"), "{probe}");
-    for kind in ["podmarkers.spec", "nodepodprobes.spec", "nodegroups.spec", "gpp.spec", "gop.spec", "np.spec", "yas.spec", "yad.spec", "yacr"] {
+    for kind in [
+        "podmarkers.spec",
+        "nodepodprobes.spec",
+        "nodegroups.spec",
+        "gpp.spec",
+        "gop.spec",
+        "np.spec",
+        "yas.spec",
+        "yad.spec",
+        "yacr",
+    ] {
         let text = kubectl_ok(&cluster, &["explain", kind], "");
-        assert!(text.contains("DESCRIPTION:") && text.contains("FIELDS:") && !text.contains("<empty>"), "{kind}:\n{text}");
+        assert!(
+            text.contains("DESCRIPTION:") && text.contains("FIELDS:") && !text.contains("<empty>"),
+            "{kind}:\n{text}"
+        );
     }
 }

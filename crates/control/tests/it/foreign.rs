@@ -31,7 +31,8 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
     })
     .await;
     node(&client, "fine", serde_json::json!({"zone": "1"})).await;
-    let spec = NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
+    let spec =
+        NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
     group(&client, "theirs", spec).await;
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");

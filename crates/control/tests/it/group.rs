@@ -78,8 +78,11 @@ async fn nothing_is_written_when_nothing_changed() {
     // The second manager has looked at every group once its queue is empty and it leads.
     eventually("the second manager has looked", || async {
         let (_, text) = http_get(second_manager.address, "/metrics").await?;
-        let looked = text.lines().any(|line| line.starts_with("controller_runtime_reconcile_total{controller=\"group\",result=\"success\"}"));
-        let idle = text.contains("workqueue_depth{name=\"group\"} 0") && text.contains("controller_runtime_active_workers{controller=\"group\"} 0");
+        let looked = text.lines().any(|line| {
+            line.starts_with("controller_runtime_reconcile_total{controller=\"group\",result=\"success\"}")
+        });
+        let idle = text.contains("workqueue_depth{name=\"group\"} 0")
+            && text.contains("controller_runtime_active_workers{controller=\"group\"} 0");
         if looked && idle { Ok(()) } else { Err(text) }
     })
     .await;

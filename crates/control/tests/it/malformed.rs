@@ -44,7 +44,8 @@ async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
 
     let manager = manager(&cluster, "malformed").await;
     node(&client, "fine", json!({"zone": "1"})).await;
-    let spec = NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
+    let spec =
+        NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
     group(&client, "good", spec).await;
     group_has(&client, "good", &["fine"]).await;
 

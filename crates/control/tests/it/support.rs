@@ -15,9 +15,9 @@ use dapple_control::install::install_crds;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_testbed::Cluster;
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::Client;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 

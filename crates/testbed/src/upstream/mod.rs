@@ -1,0 +1,107 @@
+//! The upstream programs: found on this machine where their versions fit, built once otherwise.
+
+mod build;
+mod cache;
+mod modules;
+mod probe;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+pub use modules::Binary;
+
+use crate::{
+    error::{Error, Result},
+    files::cache_root,
+    lock::Lock,
+    progress::Progress,
+};
+
+/// What somebody wants to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl and kwok.
+    ControlPlane,
+    /// kubelet, kube-proxy and containerd.
+    RealNode,
+}
+
+impl Need {
+    fn binaries(self) -> &'static [Binary] {
+        match self {
+            Self::ControlPlane => &[
+                Binary::Etcd,
+                Binary::KubeApiserver,
+                Binary::KubeControllerManager,
+                Binary::KubeScheduler,
+                Binary::Kubectl,
+                Binary::Kwok,
+            ],
+            Self::RealNode => {
+                &[Binary::Kubelet, Binary::KubeProxy, Binary::Containerd, Binary::ContainerdShim, Binary::Ctr]
+            }
+        }
+    }
+}
+
+/// Where each program is.
+#[derive(Debug, Clone, Default)]
+pub struct Binaries {
+    paths: BTreeMap<Binary, PathBuf>,
+}
+
+impl Binaries {
+    /// The path of one program.
+    pub fn path(&self, binary: Binary) -> Result<&Path> {
+        self.paths.get(&binary).map(PathBuf::as_path).ok_or_else(|| Error::Spawn {
+            program: binary.name().to_owned(),
+            source: std::io::ErrorKind::NotFound.into(),
+            remedy: "it was not among the needs given to Upstream::obtain",
+        })
+    }
+}
+
+/// Finds or builds the upstream programs.
+#[derive(Debug)]
+pub struct Upstream;
+
+impl Upstream {
+    /// All programs that the needs ask for: from `KUBEBUILDER_ASSETS` or PATH, the cache, or a build.
+    pub async fn obtain(needs: &[Need], progress: Arc<dyn Progress>) -> Result<Binaries> {
+        let wanted: Vec<Binary> = needs.iter().flat_map(|need| need.binaries()).copied().collect();
+        tokio::task::spawn_blocking(move || obtain(&wanted, progress.as_ref()))
+            .await
+            .map_err(|_| Error::Interrupted { what: "looking for the upstream programs" })?
+    }
+}
+
+fn obtain(wanted: &[Binary], progress: &dyn Progress) -> Result<Binaries> {
+    let mut binaries = Binaries { paths: probe::on_this_machine(wanted, progress) };
+    let missing: Vec<Binary> = wanted.iter().filter(|binary| !binaries.paths.contains_key(binary)).copied().collect();
+    if missing.is_empty() {
+        return Ok(binaries);
+    }
+    let cache = cache::Cache::at(&cache_root()?)?;
+    if missing.iter().all(|binary| cache.find(*binary, &|_| {}).is_some()) {
+        binaries.paths.extend(missing.iter().filter_map(|binary| Some((*binary, cache.find(*binary, &|_| {})?))));
+        return Ok(binaries);
+    }
+    // Only who has to build needs the lock; whoever waited for it finds everything built.
+    let _lock = Lock::acquire(&cache.lock_path(), |holder| {
+        progress.note(&format!("waiting for another run ({holder}) that is building the upstream programs"));
+    })?;
+    let mut to_build = Vec::new();
+    for binary in missing {
+        match cache.find(binary, &|line| progress.note(line)) {
+            Some(path) => drop(binaries.paths.insert(binary, path)),
+            None => to_build.push(binary),
+        }
+    }
+    if !to_build.is_empty() {
+        binaries.paths.extend(build::build(&cache, &to_build, progress)?);
+    }
+    Ok(binaries)
+}
