@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test bench fmt lint coverage crds build
+.PHONY: up down test upstream bench fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -10,8 +10,11 @@ up: build            ## A real local cluster with dapple and an example fleet
 down: build          ## Stops it and leaves nothing behind
 	$(DAPPLE) down
 
-test: lint           ## Everything that CI runs
+test: lint upstream  ## Everything that CI runs
 	cargo test --workspace
+
+upstream:            ## Builds etcd, Kubernetes, kwok and containerd once into the user's cache
+	cargo run -q -p dapple-testbed --example obtain
 
 bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin caches

@@ -16,6 +16,8 @@ use prometheus_client::registry::{Registry, Unit};
 type One = [(&'static str, String); 1];
 /// Two labels.
 type Two = [(&'static str, String); 2];
+/// Something that brings gauges up to date.
+type Refresh = Box<dyn Fn(&Metrics) + Send + Sync>;
 /// A gauge of seconds or sizes.
 type Float = Gauge<f64, std::sync::atomic::AtomicU64>;
 
@@ -24,7 +26,7 @@ const SECONDS: [f64; 12] = [0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 /// Everything dapple counts and measures.
 pub struct Metrics {
     registry: Registry,
-    before_scrape: Mutex<Vec<Box<dyn Fn(&Metrics) + Send + Sync>>>,
+    before_scrape: Mutex<Vec<Refresh>>,
     reconciles: Family<Two, Counter>,
     reconcile_errors: Family<One, Counter>,
     reconcile_seconds: Family<One, Histogram>,
