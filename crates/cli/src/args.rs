@@ -7,6 +7,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dapple_control::family::Family;
 
+/// Where the manager's lease is, unless told otherwise.
+pub(crate) const NAMESPACE: &str = "dapple-system";
+/// The manager's lease, unless told otherwise.
+pub(crate) const LEASE: &str = "dapple-manager";
+
 /// Runs one application across unlike nodes on Kubernetes.
 #[derive(Debug, Parser)]
 #[command(name = "dapple", version, about, propagate_version = true, max_term_width = 100)]
@@ -108,10 +113,10 @@ pub(crate) struct ManagerArgs {
     #[arg(long, default_value = "127.0.0.1:9440")]
     pub(crate) listen: SocketAddr,
     /// Namespace of the lease.
-    #[arg(long, default_value = "dapple-system")]
+    #[arg(long, default_value = NAMESPACE)]
     pub(crate) namespace: String,
     /// Name of the lease by which one of several managers leads.
-    #[arg(long, default_value = "dapple-manager")]
+    #[arg(long, default_value = LEASE)]
     pub(crate) lease: String,
     /// How long the lease lasts: a manager that dies is replaced after this time.
     #[arg(long, default_value = "15s", value_parser = seconds)]

@@ -6,6 +6,7 @@ use dapple_testbed::Cluster;
 use dapple_testbed::progress::to_stderr;
 
 use crate::args::DownArgs;
+use crate::output::say;
 use crate::up::cluster_dir;
 
 pub(crate) async fn run(args: DownArgs) -> anyhow::Result<ExitCode> {
@@ -20,9 +21,9 @@ pub(crate) async fn run(args: DownArgs) -> anyhow::Result<ExitCode> {
     };
     progress.finished();
     if ran? {
-        println!("Cluster {name:?} is down.");
+        say!("Cluster {name:?} is down.");
     } else {
-        println!("No local cluster {name:?} runs; nothing to stop.");
+        say!("No local cluster {name:?} runs; nothing to stop.");
     }
     Ok(ExitCode::SUCCESS)
 }

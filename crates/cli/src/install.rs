@@ -9,6 +9,7 @@ use kube::Client;
 
 use crate::args::UpArgs;
 use crate::connect;
+use crate::output::say;
 
 /// Namespace, service account and permissions of the manager.
 const PERMISSIONS: &str = include_str!("../../../config/rbac.yaml");
@@ -25,16 +26,17 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let server = config.cluster_url.to_string();
     if !args.yes && !confirmed(&server)? {
-        println!("Nothing was changed.");
+        say!("Nothing was changed.");
         return Ok(ExitCode::from(1));
     }
     let client = Client::try_from(config)?;
     let foreign = install(&client).await?;
-    println!("Installed dapple's APIs and permissions into {server}");
+    say!("Installed dapple's APIs and permissions into {server}");
     for crd in foreign {
-        println!("  left alone: {crd} belongs to another product, so dapple does not serve that kind");
+        say!("  left alone: {crd} belongs to another product; remove that product and its CRD, and run this again,");
+        say!("              to have dapple serve the kind");
     }
-    println!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager");
+    say!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -7,6 +7,7 @@ mod crds;
 mod down;
 mod install;
 mod manager;
+mod output;
 mod status;
 mod up;
 
@@ -26,10 +27,13 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.into()),
     };
-    match runtime.block_on(run(cli)) {
+    let code = match runtime.block_on(run(cli)) {
         Ok(code) => code,
         Err(error) => fail(&error),
-    }
+    };
+    // Whatever still waits in the background waits for nobody.
+    runtime.shutdown_background();
+    code
 }
 
 async fn run(cli: Cli) -> anyhow::Result<ExitCode> {

@@ -18,9 +18,10 @@ use crate::connect;
 
 pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     log(&args)?;
-    let config = connect::config(&args.connect).await?;
+    end_on_panic();
     let env = Env::system();
     let options = options(&args, &env)?;
+    let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
     run_manager(config, options, env, stop).await?;
@@ -55,6 +56,15 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
     })
 }
 
+/// A task that panics would leave a manager that leads and does half its work. Another takes over from one that ended.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
+}
+
 /// Unlike every other process there ever was: a restarted one must not be taken for the one before.
 fn identity(env: &Env) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -67,9 +77,9 @@ fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
-        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        tokio::select! { biased; _ = term.recv() => {}, _ = interrupt.recv() => {} }
         stop.cancel();
-        tokio::select! { _ = term.recv() => {}, _ = interrupt.recv() => {} }
+        tokio::select! { biased; _ = term.recv() => {}, _ = interrupt.recv() => {} }
         std::process::exit(130);
     });
     Ok(())

@@ -1,12 +1,11 @@
 //! `dapple up`: a real cluster, dapple and an example fleet, in one command.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use dapple_api::group::NodeGroup;
 use dapple_control::install::apply_yaml;
 use dapple_testbed::progress::{Progress, to_stderr};
@@ -18,6 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::UpArgs;
 use crate::install::{install, into_cluster};
+use crate::output::say;
 use crate::status::{is_ready, view};
 
 /// Groups of the example fleet's three locations.
@@ -38,40 +38,39 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     if args.cluster {
         return into_cluster(&args).await;
     }
+    if args.connect.kubeconfig.is_some() || args.connect.context.is_some() {
+        bail!("--kubeconfig and --context name a cluster to install into: add --cluster, or leave them out");
+    }
     let dir = cluster_dir(&args.local.name)?;
     if let Some(running) = Cluster::open(&dir)? {
-        println!("Cluster {:?} is up already.\n", args.local.name);
-        closing_screen(&running).await;
-        return Ok(ExitCode::SUCCESS);
+        return found(&running).await;
     }
     let progress = to_stderr();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let started = tokio::select! {
         biased;
-        _ = interrupt.recv() => None,
-        _ = terminate.recv() => None,
-        started = bring_up(&args, &progress) => Some(started),
+        _ = interrupt.recv() => Err(anyhow!("interrupted; everything that was started has been stopped")),
+        _ = terminate.recv() => Err(anyhow!("terminated; everything that was started has been stopped")),
+        started = bring_up(&args, &progress) => started,
     };
     progress.finished();
     let cluster = match started {
-        Some(Ok(cluster)) => cluster,
-        // No half state: what was started is ended.
-        Some(Err(error)) => {
-            end(&dir).await?;
-            return Err(error);
+        Ok(cluster) => cluster,
+        // Another `up` was faster.
+        Err(error) if matches!(error.downcast_ref(), Some(dapple_testbed::Error::Running { .. })) => {
+            let running =
+                Cluster::open(&dir)?.context("another `dapple up` started a cluster, and it is gone again")?;
+            return found(&running).await;
         }
-        None => {
-            end(&dir).await?;
-            bail!("interrupted; everything that was started has been stopped");
-        }
+        Err(error) => return Err(undo(dir, error).await),
     };
-    println!("dapple is up.\n");
+    say!("dapple is up.\n");
     closing_screen(&cluster).await;
     if args.detach {
         return Ok(ExitCode::SUCCESS);
     }
-    println!("\nPress Ctrl-C to stop it.");
+    say!("\nPress Ctrl-C to stop it.");
     tokio::select! { biased; _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
     progress.started("stopping");
     let stopped = cluster.stop().await;
@@ -80,10 +79,20 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn end(dir: &Path) -> anyhow::Result<()> {
-    let dir = dir.to_owned();
-    tokio::task::spawn_blocking(move || dapple_testbed::stop(&dir)).await??;
-    Ok(())
+/// A cluster that ran already.
+async fn found(running: &Cluster) -> anyhow::Result<ExitCode> {
+    say!("Cluster {:?} is up already.\n", running.name());
+    closing_screen(running).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// No half state: ends what this process started and keeps the logs, which the error may point to. Says both if that fails.
+async fn undo(dir: PathBuf, error: anyhow::Error) -> anyhow::Error {
+    match tokio::task::spawn_blocking(move || dapple_testbed::abandon(&dir)).await {
+        Ok(Ok(())) => error,
+        Ok(Err(left)) => error.context(format!("and not everything could be stopped: {left}")),
+        Err(left) => error.context(format!("and not everything could be stopped: {left}")),
+    }
 }
 
 async fn bring_up(args: &UpArgs, progress: &Arc<dyn Progress>) -> anyhow::Result<Cluster> {
@@ -130,7 +139,7 @@ fn fleet(args: &UpArgs) -> anyhow::Result<Fleet> {
 
 async fn start_manager(cluster: &Cluster) -> anyhow::Result<Attached> {
     let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
-    let health = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.to_string();
+    let health = format!("127.0.0.1:{}", cluster.choose_port()?);
     std::fs::write(health_file(cluster), &health)?;
     let program = std::env::current_exe().context("cannot find the dapple program itself")?;
     let args = ["manager", "--kubeconfig", &kubeconfig.display().to_string(), "--listen", &health].map(str::to_owned);
@@ -164,7 +173,7 @@ async fn wait_until_living(client: &Client, manager: &Attached, progress: &dyn P
             return Ok(());
         }
         if !manager.process.is_alive() {
-            bail!("the manager ended; {} says why", manager.log.display());
+            bail!("the manager ended; {} says:\n{}", manager.log.display(), manager.tail());
         }
         if begun.elapsed() > PATIENCE {
             bail!("after {} s {detail}; see the logs beside {}", PATIENCE.as_secs(), manager.log.display());
@@ -177,13 +186,17 @@ async fn wait_until_living(client: &Client, manager: &Attached, progress: &dyn P
 
 async fn closing_screen(cluster: &Cluster) {
     let view = view(cluster).await;
-    print!("{view}");
+    say!("{}", view.to_string().trim_end());
     let name = if view.name == "default" { String::new() } else { format!(" --name {}", view.name) };
-    println!("\nTry:");
-    println!("  export KUBECONFIG={} PATH={}:$PATH", view.kubeconfig, kubectl_dir(cluster));
-    println!("  kubectl get nodes,nodegroups -L location,arch,disk-type");
-    println!("  kubectl explain ads.spec.patches");
-    println!("\n  dapple status{name}   dapple down{name}");
+    say!("\nTry:");
+    say!("  export KUBECONFIG={}", view.kubeconfig);
+    say!("  export PATH={}:$PATH", kubectl_dir(cluster));
+    say!("  kubectl get nodes,nodegroups -L location,arch,disk-type");
+    say!("  kubectl label node -l location=beijing location=hangzhou --overwrite && kubectl get nodegroups");
+    say!("  kubectl explain ads.spec.patches");
+    // As this program was called: it need not be on the PATH.
+    let dapple = std::env::args().next().unwrap_or_else(|| "dapple".to_owned());
+    say!("\n`{dapple} status{name}` shows how it is doing, `{dapple} down{name}` stops it.");
 }
 
 fn kubectl_dir(cluster: &Cluster) -> String {

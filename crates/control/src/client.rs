@@ -2,6 +2,7 @@
 //!
 //! - A read that the server could not answer (429, 5xx, no connection) is tried again here, a few times.
 //! - A write never is: the server may have done it. The work queue looks at the world again and decides anew.
+//! - A server that takes a request and never answers is an error after a while, not a worker that waits for ever.
 //! - A write is sent only while the [`Fence`] is open, checked last thing before sending.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,9 +47,21 @@ const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longe
 /// The longest a server may make us wait by `Retry-After`.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(30);
 
+/// An answer begins within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// An answer that has begun, and a watch, says something within this time. A watch has a bookmark every minute.
+const SILENCE: Duration = Duration::from_secs(150);
+
+/// The server took a request and did not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the API server did not answer within {ANSWER_WITHIN:?}")]
+struct NoAnswer;
+
 /// Connects with our own retries instead of kube's, which repeat writes too.
 pub fn connect(mut config: kube::Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     Client::try_from(config)
 }
 
@@ -94,7 +107,8 @@ impl Guard {
 
     async fn send_once(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
         let method = request.method().clone();
-        let answer = self.plain.send(request).await;
+        let answer = tokio::time::timeout(ANSWER_WITHIN, self.plain.send(request)).await;
+        let answer = answer.unwrap_or_else(|_| Err(kube::Error::Service(NoAnswer.into())));
         self.metrics.request(&method, answer.as_ref().ok().map(Response::status));
         answer
     }
@@ -204,6 +218,20 @@ mod tests {
         }
         assert_eq!(asked.load(Ordering::SeqCst), 0);
         assert_eq!(status_of(&client, Method::GET).await.expect("reading is free"), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_an_error() {
+        let server =
+            tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, tower::BoxError>>());
+        let env = Env::new(SystemClock, 1);
+        let fence = Fence::new(env.clone());
+        fence.open_for_test(Duration::from_secs(3600));
+        let client = guarded(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
+        for method in [Method::GET, Method::PATCH] {
+            let error = status_of(&client, method).await.expect_err("there is no answer");
+            assert!(error.to_string().contains("did not answer"), "{error}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

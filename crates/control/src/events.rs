@@ -4,6 +4,7 @@
 //! and a restart does not repeat them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -12,14 +13,19 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, warn};
 
-use crate::env::Env;
+use crate::env::{Backoff, Env};
 use crate::observed::KindInfo;
 use crate::store::Key;
 
 /// Longest note that Kubernetes takes.
 const LONGEST_NOTE: usize = 1000;
+/// Longest part of an object's name in the name of an Event, which has 253 letters in all.
+const LONGEST_NAME: usize = 230;
+/// How often an Event is tried to be written.
+const TRIES: u32 = 6;
+const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 /// Reports that wait to be written. More are dropped: they are a help, and must not fill memory.
 const WAITING: usize = 1024;
 
@@ -64,7 +70,9 @@ impl Recorder {
                     () = stop.cancelled() => return,
                     led = leading.wait_for(|leading| *leading) => if led.is_err() { return },
                 }
-                write(&client, &event(&report, &instance, &env)).await;
+                let event = event(&report, &instance, &env);
+                let saying = write(&client, &event, &env);
+                tokio::select! { biased; () = stop.cancelled() => return, () = saying => {} }
             }
         });
         Self { reports }
@@ -78,14 +86,23 @@ impl Recorder {
     }
 }
 
-async fn write(client: &Client, event: &Event) {
+/// Writes an Event, and tries again a few times: its name follows from its words, so a repeated write is harmless.
+async fn write(client: &Client, event: &Event, env: &Env) {
     let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
     let api = Api::<Event>::namespaced(client.clone(), namespace);
-    match api.create(&PostParams::default(), event).await {
-        Ok(_) => {}
-        // Said before.
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => debug!(%error, "an event could not be written"),
+    for failures in 1..=TRIES {
+        match api.create(&PostParams::default(), event).await {
+            Ok(_) => return,
+            // Said before, or never to be taken.
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                if status.code != 409 {
+                    warn!(reason = %status.message, "an event was refused");
+                }
+                return;
+            }
+            Err(error) => debug!(%error, failures, "an event could not be written"),
+        }
+        tokio::time::sleep(BACKOFF.delay(failures, env)).await;
     }
 }
 
@@ -94,11 +111,12 @@ fn event(report: &Report, instance: &str, env: &Env) -> Event {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut note = report.note.clone();
     note.truncate(note.floor_char_boundary(LONGEST_NOTE));
+    let name = &report.key.name[..report.key.name.floor_char_boundary(LONGEST_NAME)];
     let namespace = if report.key.namespace.is_empty() { "default" } else { &report.key.namespace };
     let some = |text: &str| Some(text.to_owned());
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{:016x}", report.key.name, fingerprint(report))),
+            name: Some(format!("{name}.{:016x}", fingerprint(report))),
             namespace: some(namespace),
             ..ObjectMeta::default()
         },

@@ -1,6 +1,7 @@
 //! The families of APIs that a manager serves, and whether the cluster lets it.
 //!
-//! A CRD that another product serves is never touched: its family stays off and says so, until it is handed over.
+//! A CRD that another product serves is never touched: its family stays off and says so, until it is handed over. The
+//! look is repeated, so a kind that another product takes is given up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use tracing::{info, warn};
 use crate::install::{find_crd, is_served};
 use crate::metrics::Metrics;
 
-/// How often a family that is off looks whether it may be served now.
+/// How often to look whether a family may be served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A family of APIs.
@@ -41,22 +42,35 @@ impl Family {
         }
     }
 
-    /// Waits until the cluster lets this family be served, saying what it waits for.
-    pub(crate) async fn served(self, client: &Client, metrics: &Metrics) {
+    /// Waits until the cluster lets this family be served. `on_look` is told whether the cluster's answer is known.
+    pub(crate) async fn ours(self, client: &Client, metrics: &Metrics, on_look: impl Fn(bool)) {
         let mut said = None;
         loop {
             let standing = self.standing(client).await;
             metrics.family_serving(self.name(), standing == Standing::Ours);
-            match &standing {
-                Standing::Ours => {
-                    info!(family = self.name(), "served");
-                    return;
-                }
-                other if said.as_ref() != Some(other) => warn!(family = self.name(), "off: {other}"),
-                _ => {}
+            if standing == Standing::Ours {
+                info!(family = self.name(), "served");
+                return;
+            }
+            on_look(!matches!(standing, Standing::Unknown(..)));
+            if said.as_ref() != Some(&standing) {
+                warn!(family = self.name(), "off: {standing}");
             }
             said = Some(standing);
             tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Waits until the cluster does not let this family be served any more. A cluster that does not answer has not said so.
+    pub(crate) async fn not_ours(self, client: &Client, metrics: &Metrics) {
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let standing = self.standing(client).await;
+            if !matches!(standing, Standing::Ours | Standing::Unknown(..)) {
+                metrics.family_serving(self.name(), false);
+                warn!(family = self.name(), "given up: {standing}");
+                return;
+            }
         }
     }
 
@@ -97,13 +111,11 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours => f.write_str("served"),
-            Self::Missing(crd) => write!(
-                f,
-                "the CRD {crd} is not installed; `dapple crds | kubectl apply --server-side -f -` installs it"
-            ),
+            Self::Missing(crd) => write!(f, "the CRD {crd} is not installed; `dapple up --cluster` installs it"),
             Self::Foreign(crd) => write!(
                 f,
-                "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product, or hand the kind over, to have dapple serve it"
+                "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product and its CRD, \
+                 then `dapple up --cluster`, to have dapple serve the kind"
             ),
             Self::NotYetServed(crd) => {
                 write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why")

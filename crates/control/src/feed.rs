@@ -45,10 +45,11 @@ impl Feeds {
     /// Like [`Feeds::watch`], into a store made before, for an `on_change` that reads the store itself.
     pub fn watch_into<T: Cached>(&self, store: Arc<Store<T>>, on_change: impl FnMut(&Change<T>) + Send + 'static) {
         let last_told = Arc::new(Mutex::new(Instant::now()));
-        let (measured, told) = (store.clone(), last_told.clone());
+        let (measured, told) = (Arc::downgrade(&store), last_told.clone());
         self.metrics.before_scrape(move |metrics| {
             let age = told.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
-            metrics.cache(T::Wire::KIND.kind, measured.len(), age);
+            metrics.cache(T::Wire::KIND.kind, measured.upgrade()?.len(), age);
+            Some(())
         });
         tokio::spawn(self.clone().run(store, last_told, on_change));
     }

@@ -140,8 +140,9 @@ fn on_group(
             None => membership.group_removed(&key.name),
         }
         let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
-        queue.add(key.clone(), urgency);
-        metrics.queue_added(Groups::NAME);
+        if queue.add(key.clone(), urgency) {
+            metrics.queue_added(Groups::NAME);
+        }
     }
 }
 
@@ -164,8 +165,9 @@ fn on_node(
             None => membership.node_removed(&key.name),
         };
         for group in affected {
-            queue.add(Key { namespace: Arc::from(""), name: group }, Urgency::Change);
-            metrics.queue_added(Groups::NAME);
+            if queue.add(Key { namespace: Arc::from(""), name: group }, Urgency::Change) {
+                metrics.queue_added(Groups::NAME);
+            }
         }
     }
 }
@@ -180,6 +182,9 @@ impl Reconcile for Groups {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {
+        if self.groups.is_malformed(key) {
+            return Ok(Ended::Done);
+        }
         if !self.groups.caught_up(key) {
             return Ok(Ended::Again(BETWEEN_WRITES));
         }

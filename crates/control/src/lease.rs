@@ -172,6 +172,11 @@ impl Elector {
         let limit = self.terms.retry.max(self.terms.renew_within / 2);
         match tokio::time::timeout(limit, self.try_once()).await {
             Ok(Ok(())) => {}
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                self.known = None;
+                let remedy = "create it with `dapple up --cluster`, or choose another with --namespace";
+                warn!(lease = %self.name, error = %status.message, remedy, "the lease has no namespace; trying again");
+            }
             Ok(Err(error)) => {
                 self.known = None;
                 warn!(lease = %self.name, %error, "could not read or renew the lease; trying again");
@@ -231,7 +236,9 @@ impl Elector {
             lease_duration_seconds: i32::try_from(self.terms.duration.as_secs()).ok(),
             acquire_time: if took { now.clone() } else { known.acquire_time },
             renew_time: now,
-            lease_transitions: Some(known.lease_transitions.unwrap_or(0) + i32::from(step == Step::TakeOver)),
+            lease_transitions: Some(
+                known.lease_transitions.unwrap_or(0).saturating_add(i32::from(step == Step::TakeOver)),
+            ),
             ..LeaseSpec::default()
         };
         let metadata = match &self.known {
@@ -264,23 +271,31 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, so that a standby need not wait. Fails silently: it expires anyway.
+    /// Gives the lease back, so that a standby need not wait. If it can't, the lease expires anyway.
     async fn release(&mut self) {
         let ours = self.fence.is_open();
         self.fence.close();
         self.note_leading();
-        let Some(mut lease) = self.known.take().filter(|_| ours) else { return };
-        if let Some(spec) = &mut lease.spec {
-            spec.holder_identity = Some(String::new());
-            spec.renew_time = Some(MicroTime(self.env.now()));
+        if !ours {
+            return;
         }
-        let params = PostParams::default();
-        let giving = self.api.replace(&self.name, &params, &lease);
-        match tokio::time::timeout(self.terms.retry, giving).await {
-            Ok(Ok(_)) => info!(lease = %self.name, "gave the lease back"),
+        match tokio::time::timeout(self.terms.retry, self.give_back()).await {
+            Ok(Ok(())) => info!(lease = %self.name, "gave the lease back"),
             Ok(Err(error)) => debug!(lease = %self.name, %error, "could not give the lease back"),
             Err(_) => debug!(lease = %self.name, "could not give the lease back in time"),
         }
+    }
+
+    /// Reads the record anew: a renewal that was cut off may have been written all the same.
+    async fn give_back(&mut self) -> Result<(), kube::Error> {
+        let Some(mut lease) = self.api.get_opt(&self.name).await? else { return Ok(()) };
+        let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_ref() == Some(&self.identity))
+        else {
+            return Ok(());
+        };
+        spec.holder_identity = Some(String::new());
+        spec.renew_time = Some(MicroTime(self.env.now()));
+        self.api.replace(&self.name, &PostParams::default(), &lease).await.map(|_| ())
     }
 }
 

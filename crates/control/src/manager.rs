@@ -19,11 +19,15 @@ use crate::feed::Feeds;
 use crate::group::Groups;
 use crate::lease::{Elector, Fence, Terms};
 use crate::metrics::Metrics;
+use crate::queue::Queue;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
 use crate::worker::{self, Reconcile};
 
 /// How long work under way may take after a stop was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+/// How long answers under way about health may take after that.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// How to run.
 #[derive(Debug, Clone)]
@@ -75,7 +79,10 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
         Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
     let leading = elector.leading();
     let (lease, watched) = (options.lease.clone(), leading.clone());
-    metrics.before_scrape(move |metrics| metrics.leading(&lease, *watched.borrow()));
+    metrics.before_scrape(move |metrics| {
+        metrics.leading(&lease, *watched.borrow());
+        Some(())
+    });
 
     let recorder =
         Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
@@ -92,13 +99,15 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
     };
     elector.run(stop, idle).await;
     served.cancel();
-    if let Ok(Err(error)) = server.await {
+    // A client that never finishes its request must not keep us.
+    if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_WITHIN, server).await {
         warn!(%error, "health and metrics could not be served");
     }
     info!("dapple manager stopped");
     Ok(())
 }
 
+/// Serves a family whenever the cluster lets it, until stopped.
 async fn run_family(
     family: Family,
     feeds: Feeds,
@@ -106,20 +115,40 @@ async fn run_family(
     workers: usize,
     leading: watch::Receiver<bool>,
 ) {
-    let served = family.served(&feeds.client, &feeds.metrics);
-    tokio::select! { biased; () = feeds.stop.cancelled() => return, () = served => {} }
     readiness.note(family.name(), false);
-    match family {
-        Family::Group => {
-            let (controller, queue) = Groups::start(&feeds);
-            let ready = async {
-                controller.ready().await;
+    while !feeds.stop.is_cancelled() {
+        // Off for a reason that is known is as ready as it gets; not knowing is not.
+        let ours = family.ours(&feeds.client, &feeds.metrics, |known| readiness.note(family.name(), known));
+        tokio::select! { biased; () = feeds.stop.cancelled() => return, () = ours => {} }
+        readiness.note(family.name(), false);
+        let feeds = Feeds { stop: feeds.stop.child_token(), ..feeds.clone() };
+        let work = match family {
+            Family::Group => run_controller(Groups::start(&feeds), &feeds, workers, leading.clone(), || {
                 readiness.note(family.name(), true);
-                pending::<()>().await;
-            };
-            let work =
-                worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
-            tokio::select! { biased; () = work => {}, () = ready => {} }
-        }
+            }),
+        };
+        let given_up = async {
+            family.not_ours(&feeds.client, &feeds.metrics).await;
+            feeds.stop.cancel();
+            pending::<()>().await;
+        };
+        tokio::select! { biased; () = work => {}, () = given_up => {} }
     }
+}
+
+/// Runs a controller until its feeds stop. `on_ready` is called when it has its first full view.
+async fn run_controller<C: Reconcile>(
+    (controller, queue): (Arc<C>, Arc<Queue<C::Key>>),
+    feeds: &Feeds,
+    workers: usize,
+    leading: watch::Receiver<bool>,
+    on_ready: impl FnOnce(),
+) {
+    let work = worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
+    let ready = async {
+        controller.ready().await;
+        on_ready();
+        pending::<()>().await;
+    };
+    tokio::select! { biased; () = work => {}, () = ready => {} }
 }

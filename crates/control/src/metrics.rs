@@ -16,8 +16,8 @@ use prometheus_client::registry::{Registry, Unit};
 type One = [(&'static str, String); 1];
 /// Two labels.
 type Two = [(&'static str, String); 2];
-/// Something that brings gauges up to date.
-type Refresh = Box<dyn Fn(&Metrics) + Send + Sync>;
+/// Something that brings gauges up to date, or says that what it measures is gone.
+type Refresh = Box<dyn Fn(&Metrics) -> Option<()> + Send + Sync>;
 /// A gauge of seconds or sizes.
 type Float = Gauge<f64, std::sync::atomic::AtomicU64>;
 
@@ -131,7 +131,7 @@ impl Metrics {
         let registry = &mut self.registry;
         registry.register("dapple_cache_objects", "Objects in the cache", self.cache_objects.clone());
         let age = self.watch_age.clone();
-        let help = "Time since a watch last told anything, or last reconnected";
+        let help = "Time since a watch last told anything; that of a quiet kind grows";
         registry.register_with_unit("dapple_watch_age", help, Unit::Seconds, age);
         registry.register("dapple_watch_errors", "Watches that broke", self.watch_errors.clone());
         let help = "Times an object could not be read and was passed over";
@@ -142,16 +142,14 @@ impl Metrics {
         registry.register("dapple_build", "The build that runs", build);
     }
 
-    /// Calls `refresh` before each scrape, for gauges that are read off something else.
-    pub fn before_scrape(&self, refresh: impl Fn(&Metrics) + Send + Sync + 'static) {
+    /// Calls `refresh` before each scrape, for gauges that are read off something else, until it returns `None`.
+    pub fn before_scrape(&self, refresh: impl Fn(&Metrics) -> Option<()> + Send + Sync + 'static) {
         self.before_scrape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(refresh));
     }
 
     /// All metrics in the text format.
     pub fn text(&self) -> Result<String, std::fmt::Error> {
-        for refresh in self.before_scrape.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            refresh(self);
-        }
+        self.before_scrape.lock().unwrap_or_else(PoisonError::into_inner).retain(|refresh| refresh(self).is_some());
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
@@ -235,7 +233,10 @@ mod tests {
         metrics.queue_added("group");
         metrics.reconcile_started("group", Duration::from_millis(3));
         metrics.reconcile_ended("group", ReconcileResult::Error, Duration::from_millis(3));
-        metrics.before_scrape(|metrics| metrics.cache("Node", 3, Duration::from_secs(2)));
+        metrics.before_scrape(|metrics| {
+            metrics.cache("Node", 3, Duration::from_secs(2));
+            Some(())
+        });
         metrics.leading("dapple-manager", true);
         let text = metrics.text().expect("it encodes");
         for line in [

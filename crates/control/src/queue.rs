@@ -158,11 +158,6 @@ impl<K: Ord + Clone> Queue<K> {
         self.wake.notify_waiters();
         self.wake.notify_one();
     }
-
-    /// Whether the queue is closed.
-    pub fn is_closed(&self) -> bool {
-        self.lock().closed
-    }
 }
 
 impl<K: Ord + Clone> State<K> {

@@ -232,6 +232,11 @@ impl<T: Cached> Store<T> {
         self.read().malformed.clone()
     }
 
+    /// Whether the last that was seen of this object could not be read. What is known of it is old: decide nothing.
+    pub fn is_malformed(&self, key: &Key) -> bool {
+        self.read().malformed.contains_key(key)
+    }
+
     /// Number of objects.
     pub fn len(&self) -> usize {
         self.read().objects.len()
@@ -281,6 +286,11 @@ impl<T: Cached> State<T> {
             list.keys.insert(meta.as_ref().map_or_else(|_| name.clone(), |meta| meta.key.clone()));
             list.newest = list.newest.max(meta.as_ref().map_or(0, |meta| meta.version));
         }
+        if let Ok(meta) = meta.as_ref()
+            && !listing
+        {
+            self.position = self.position.max(meta.version);
+        }
         let (meta, wire) = match (meta, observed.object) {
             (Ok(meta), Ok(wire)) => (meta, wire),
             (Err(reason), _) | (Ok(_), Err(reason)) => {
@@ -290,9 +300,6 @@ impl<T: Cached> State<T> {
         };
         if !listing && self.objects.get(&meta.key).is_some_and(|known| known.meta().version > meta.version) {
             return None;
-        }
-        if !listing {
-            self.position = self.position.max(meta.version);
         }
         self.malformed.remove(&meta.key);
         let key = meta.key.clone();
@@ -319,7 +326,8 @@ impl<T: Cached> State<T> {
     fn finish_list(&mut self) -> Vec<Change<T>> {
         self.lists_done = self.lists_begun;
         let Some(Listing { keys, newest }) = self.listing.take() else { return Vec::new() };
-        self.position = self.position.max(newest);
+        // Also back: after a restored backup, versions start again from an older one.
+        self.position = newest;
         self.malformed.retain(|key, _| keys.contains(key));
         let gone: Vec<Key> = self.objects.keys().filter(|key| !keys.contains(key)).cloned().collect();
         gone.into_iter().filter_map(|key| self.forget(key, true)).collect()

@@ -126,6 +126,18 @@ fn nothing_is_decided_before_our_own_write_is_seen() {
 }
 
 #[test]
+fn after_a_restored_backup_older_versions_count() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("a", 1000, "1")]);
+    list(&store, &[node("a", 3, "1")]);
+    let key = Key::new("", "a");
+    store.wrote(&key, 5);
+    assert!(!store.caught_up(&key));
+    store.apply(Event::Apply(observed::<Node>(&node("a", 5, "1"))));
+    assert!(store.caught_up(&key));
+}
+
+#[test]
 fn a_list_under_way_does_not_count_as_seen() {
     let store = Store::<Node>::default();
     list(&store, &[node("y", 1, "1"), node("z", 2, "old")]);

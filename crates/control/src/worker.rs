@@ -39,8 +39,11 @@ pub async fn run<C: Reconcile>(
     stop: CancellationToken,
 ) {
     metrics.workers(C::NAME, workers);
-    let measured = queue.clone();
-    metrics.before_scrape(move |metrics| metrics.queue_depth(C::NAME, measured.depth()));
+    let measured = Arc::downgrade(&queue);
+    metrics.before_scrape(move |metrics| {
+        metrics.queue_depth(C::NAME, measured.upgrade()?.depth());
+        Some(())
+    });
     let mut running = JoinSet::new();
     for _ in 0..workers {
         running.spawn(work(controller.clone(), queue.clone(), leading.clone(), metrics.clone(), stop.clone()));

@@ -72,12 +72,15 @@ pub struct Roll {
     pub members: Vec<String>,
     /// Names in the group's `nodes` that no node has, sorted.
     pub missing: Vec<String>,
+    /// Whether the group asks for nothing: neither names nor labels.
+    pub asks_nothing: bool,
 }
 
 /// The status that says what `roll` says, for this generation of the group. A condition that stays keeps its time, so
 /// equal facts give an equal status and need no write.
 pub fn status(roll: Roll, generation: Option<i64>, before: Option<&NodeGroupStatus>, now: &Time) -> NodeGroupStatus {
     let (found, reason, message) = match (roll.missing.as_slice(), roll.members.len()) {
+        ([], 0) if roll.asks_nothing => ("False", "NothingAskedFor", "Set spec.nodes or spec.matchLabels.".to_owned()),
         ([], 0) => ("False", "NoNodes", "No node has the labels in spec.matchLabels.".to_owned()),
         ([], count) => ("True", "NodesFound", format!("The group has {count} node{}.", plural(count))),
         (missing, _) => ("False", "NodesMissing", missing_message(missing)),
@@ -134,7 +137,7 @@ impl Membership {
         labels.each(&mut |key, value| {
             let candidates = self.by_label.get(&(key.to_owned(), value.to_owned()));
             for group in candidates.into_iter().flatten() {
-                if self.groups[group].rule.matches_labels(labels) {
+                if self.groups.get(group).is_some_and(|known| known.rule.matches_labels(labels)) {
                     now.insert(group.clone());
                 }
             }
@@ -211,6 +214,7 @@ impl Membership {
         Some(Roll {
             members: members.iter().map(|node| node.to_string()).collect(),
             missing: rule.nodes.iter().filter(|node| !members.contains(node.as_str())).cloned().collect(),
+            asks_nothing: *rule == Rule::default(),
         })
     }
 }
@@ -283,7 +287,10 @@ mod tests {
     fn named_nodes_that_do_not_exist_are_told_apart() {
         let mut index = Membership::default();
         index.group_changed("g", rule(&["a", "ghost"], &[]), |visit| visit("a", &labels(&[])));
-        assert_eq!(index.roll("g").unwrap(), Roll { members: vec!["a".into()], missing: vec!["ghost".into()] });
+        assert_eq!(
+            index.roll("g").unwrap(),
+            Roll { members: vec!["a".into()], missing: vec!["ghost".into()], asks_nothing: false }
+        );
         assert_eq!(names(index.node_changed("ghost", &labels(&[]))), ["g"]);
         assert!(index.roll("g").unwrap().missing.is_empty());
     }
@@ -297,6 +304,7 @@ mod tests {
         let roll = |members: &[&str], missing: usize| Roll {
             members: members.iter().map(|n| n.to_string()).collect(),
             missing: (0..missing).map(|n| format!("ghost-{n}")).collect(),
+            asks_nothing: false,
         };
         let said = |roll| {
             let status = status(roll, Some(2), None, &time(1));
@@ -305,6 +313,8 @@ mod tests {
         assert_eq!(said(roll(&["a"], 0)), (1, "NodesFound".into(), "The group has 1 node.".into()));
         let message = "No node has the labels in spec.matchLabels.";
         assert_eq!(said(roll(&[], 0)), (0, "NoNodes".into(), message.into()));
+        let nothing = Roll { asks_nothing: true, ..Roll::default() };
+        assert_eq!(said(nothing), (0, "NothingAskedFor".into(), "Set spec.nodes or spec.matchLabels.".into()));
         let message = "No such nodes: ghost-0, ghost-1, ghost-2, ghost-3, ghost-4 and 2 more. \
                        Correct spec.nodes, or wait until they join.";
         assert_eq!(said(roll(&["a", "b"], 7)), (2, "NodesMissing".into(), message.into()));
@@ -312,7 +322,7 @@ mod tests {
 
     #[test]
     fn equal_facts_give_an_equal_status() {
-        let roll = || Roll { members: vec!["a".into()], missing: vec![] };
+        let roll = || Roll { members: vec!["a".into()], ..Roll::default() };
         let first = status(roll(), Some(1), None, &time(1));
         assert_eq!(status(roll(), Some(1), Some(&first), &time(2)), first);
         let changed = status(Roll::default(), Some(1), Some(&first), &time(2));
@@ -376,7 +386,8 @@ mod tests {
                         nodes.iter().filter(|(n, l)| rule.matches(n, *l)).map(|(n, _)| n.clone()).collect();
                     let missing: Vec<String> =
                         rule.nodes.iter().filter(|n| !nodes.contains_key(*n)).cloned().collect();
-                    prop_assert_eq!(index.roll(group).unwrap(), Roll { members, missing });
+                    let asks_nothing = rule.nodes.is_empty() && rule.match_labels.is_empty();
+                    prop_assert_eq!(index.roll(group).unwrap(), Roll { members, missing, asks_nothing });
                 }
                 prop_assert_eq!(index.groups.len(), groups.len());
             }

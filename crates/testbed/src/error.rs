@@ -40,17 +40,19 @@ pub enum Error {
         /// The binaries wanted.
         missing: String,
     },
-    /// Not enough room for a build.
-    #[error("{path} has {free_gb:.1} GB free and building {missing} needs {needed_gb} GB: free some, or set DAPPLE_CACHE to a larger disk", path = path.display())]
+    /// Not enough room on a disk.
+    #[error("{path} has {free_gb:.1} GB free and {purpose} needs {needed_gb:.1} GB: free some, or set {variable} to a folder on a larger disk", path = path.display())]
     Disk {
-        /// The cache folder.
+        /// The folder that is short of room.
         path: PathBuf,
         /// Gigabytes free now.
         free_gb: f64,
         /// Gigabytes wanted.
-        needed_gb: u64,
-        /// The binaries wanted.
-        missing: String,
+        needed_gb: f64,
+        /// What for.
+        purpose: String,
+        /// The variable that moves the folder.
+        variable: &'static str,
     },
     /// `go build` failed.
     #[error("building {module} failed; the whole log is in {log}; it ends with:\n{tail}", log = log.display())]
@@ -99,7 +101,7 @@ pub enum Error {
         tail: String,
     },
     /// A component did not become ready in time.
-    #[error("{component} was not ready after {seconds} s ({last}); its log is {log}", log = log.display())]
+    #[error("{component} was not ready after {seconds} s ({last}); its log is {log} and ends with:\n{tail}", log = log.display())]
     Slow {
         /// The component.
         component: String,
@@ -109,12 +111,28 @@ pub enum Error {
         last: String,
         /// Its log.
         log: PathBuf,
+        /// The last lines of it.
+        tail: String,
     },
     /// A cluster already lives in that folder.
-    #[error("a cluster runs in {dir} already: use it (Cluster::open), or stop it first (dapple down)", dir = dir.display())]
+    #[error("a cluster runs in {dir} already: use it (dapple status shows it), or stop it first (dapple down)", dir = dir.display())]
     Running {
         /// The folder.
         dir: PathBuf,
+    },
+    /// The cluster was stopped by somebody else, who may have started another one in its folder.
+    #[error("the cluster in {dir} was stopped meanwhile: start it again (dapple up)", dir = dir.display())]
+    Gone {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// A start that should give up its folder does not.
+    #[error("a start in {dir} does not give up ({holder}): end that process and try again", dir = dir.display())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that starts a cluster there.
+        holder: String,
     },
     /// The record of a cluster can't be understood.
     #[error("{path} is not a record of a cluster ({reason}): remove the folder if nothing of it runs", path = path.display())]
@@ -178,12 +196,14 @@ pub enum Error {
         name: String,
     },
     /// Debian packages that a real node needs are missing.
-    #[error("a real node needs {missing}: run {script} as root", script = script.display())]
+    #[error(
+        "a real node needs {missing}: run apt-get update && apt-get install -y --no-install-recommends {missing} as root (installing them failed: {said})"
+    )]
     Packages {
-        /// What is missing.
+        /// The packages, separated by spaces.
         missing: String,
-        /// The script that installs it.
-        script: PathBuf,
+        /// The last thing that installing them said.
+        said: String,
     },
     /// A tool ran and failed.
     #[error("{command} failed: {output}")]

@@ -103,8 +103,9 @@ impl Fleet {
 impl Kind {
     fn node(&self, index: usize, number: usize) -> Value {
         let name = format!("{}-{index:03}", self.name);
+        // By the number in the whole fleet: small fleets have a node or two of each kind, and would all be in one place.
         let mut labels: BTreeMap<&str, &str> =
-            self.labels.iter().map(|(key, values)| (key.as_str(), values[index % values.len()].as_str())).collect();
+            self.labels.iter().map(|(key, values)| (key.as_str(), values[number % values.len()].as_str())).collect();
         let architecture = labels.get("kubernetes.io/arch").copied().unwrap_or("amd64").to_owned();
         labels.entry("kubernetes.io/arch").or_insert(&architecture);
         labels.entry("kubernetes.io/os").or_insert("linux");

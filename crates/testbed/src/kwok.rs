@@ -194,16 +194,17 @@ impl Cluster {
         let Some(node) = nodes.first() else { return Ok(()) };
         let pods: Api<Pod> = Api::namespaced(client.clone(), "kube-system");
         self.wait_for("kwok", async || match probe(&pods, node).await {
-            Ok(seen) if seen == held => Ok(()),
-            Ok(_) => Err("it does not know its new stages yet".to_owned()),
+            Ok(Some(seen)) if seen == held => Ok(()),
+            Ok(None) => Err("it does not start pods".to_owned()),
+            Ok(Some(_)) => Err("it does not know its new stages yet".to_owned()),
             Err(error) => Err(error.to_string()),
         })
         .await
     }
 }
 
-/// Runs a pod on the node for a moment, and says whether its start was held.
-async fn probe(pods: &Api<Pod>, node: &str) -> Result<bool, kube::Error> {
+/// Runs a pod on the node for a moment, and says whether its start was held; nothing if kwok did not start it.
+async fn probe(pods: &Api<Pod>, node: &str) -> Result<Option<bool>, kube::Error> {
     let name = format!("testbed-probe-{}", unique());
     let pod = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -217,16 +218,26 @@ async fn probe(pods: &Api<Pod>, node: &str) -> Result<bool, kube::Error> {
     }))
     .map_err(kube::Error::SerdeError)?;
     pods.create(&PostParams::default(), &pod).await?;
-    let held = loop {
-        let status = pods.get_status(&name).await?.status.unwrap_or_default();
-        if let Some(started) = status.conditions.iter().flatten().find(|condition| condition.type_ == "ContainersReady")
-        {
-            break started.status == "False";
+    let seen = tokio::time::timeout(PROBE, treated(pods, &name)).await;
+    // Whatever was seen, the pod has served.
+    let deleted = pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
+    let held = seen.ok().transpose()?;
+    deleted.map(|_| held)
+}
+
+/// How long kwok may take for one pod: well within one try of [`Cluster::wait_for`], so that the pod is deleted.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Waits until kwok has started the pod, and says whether it is held.
+async fn treated(pods: &Api<Pod>, name: &str) -> Result<bool, kube::Error> {
+    loop {
+        let status = pods.get_status(name).await?.status.unwrap_or_default();
+        let mut conditions = status.conditions.iter().flatten();
+        if let Some(started) = conditions.find(|condition| condition.type_ == "ContainersReady") {
+            return Ok(started.status == "False");
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    pods.delete(&name, &DeleteParams::default().grace_period(0)).await?;
-    Ok(held)
+    }
 }
 
 /// kwok only looks at a pod when it changes: change something harmless on those of the nodes.

@@ -5,12 +5,15 @@
 //! [`clean_leftovers`] can end it from anywhere, and a reused pid is never harmed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+mod cancel;
 mod certs;
 mod cluster;
 mod control_plane;
+mod disk;
 mod error;
 mod files;
 mod fleet;
+mod hash;
 mod kubeconfig;
 mod kwok;
 mod lock;
@@ -22,6 +25,7 @@ mod shared;
 mod spec;
 mod state;
 mod stop;
+pub mod testing;
 mod upstream;
 
 pub use cluster::{Attached, Cluster};
@@ -34,5 +38,5 @@ pub use process::{Lifetime, ProcessId};
 pub use progress::Progress;
 pub use shared::shared;
 pub use spec::ClusterSpec;
-pub use stop::{clean_leftovers, stop};
+pub use stop::{abandon, clean_leftovers, stop};
 pub use upstream::{Binaries, Binary, Need, Upstream};

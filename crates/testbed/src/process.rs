@@ -203,15 +203,26 @@ fn reap_later(child: Child) {
     }
 }
 
-/// Ends processes: SIGTERM, then SIGKILL for those still there after `grace`, and waits until all are gone.
+/// Ends processes: SIGTERM, then SIGKILL for those still there after `grace`; returns those that live on.
 pub(crate) fn end(processes: &[ProcessId], grace: Duration) -> Vec<ProcessId> {
-    let mut left: Vec<ProcessId> = processes.iter().filter(|process| process.signal(Signal::TERM)).cloned().collect();
-    wait_until_gone(&mut left, grace);
-    for process in &left {
-        process.signal(Signal::KILL);
-    }
     // SIGKILL only waits for the kernel; a process stuck in it is reported, not waited for without end.
-    wait_until_gone(&mut left, Duration::from_secs(20));
+    end_by(processes, grace, Duration::from_secs(20), ProcessId::signal)
+}
+
+fn end_by(
+    processes: &[ProcessId],
+    grace: Duration,
+    limit: Duration,
+    signal: impl Fn(&ProcessId, Signal) -> bool,
+) -> Vec<ProcessId> {
+    let mut left: Vec<ProcessId> = processes.iter().filter(|process| process.is_alive()).cloned().collect();
+    for (with, patience) in [(Signal::TERM, grace), (Signal::KILL, limit)] {
+        for process in &left {
+            // One that got no signal either ended by itself or lives on: waiting shows which.
+            signal(process, with);
+        }
+        wait_until_gone(&mut left, patience);
+    }
     left
 }
 
@@ -252,6 +263,16 @@ mod tests {
         assert!(real.signal(Signal::KILL));
         child.wait().unwrap();
         assert!(!real.is_alive());
+    }
+
+    #[test]
+    fn one_that_cannot_be_signalled_is_reported() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let process = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let left = end_by(std::slice::from_ref(&process), Duration::ZERO, Duration::ZERO, |_, _| false);
+        assert_eq!(left, [process]);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

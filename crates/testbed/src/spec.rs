@@ -20,6 +20,8 @@ pub struct ClusterSpec {
     pub dir: PathBuf,
     /// Whether it ends with this process.
     pub lifetime: Lifetime,
+    /// Whether dropping it leaves `logs/`, for an error that points there; they go with the next start or stop there.
+    pub keeps_logs: bool,
     /// Whether kwok plays the kubelet of nodes annotated `kwok.x-k8s.io/node: fake`.
     pub kwok: bool,
     /// How long a kwok node's lease lasts; 200 for more than 2,000 nodes, or heartbeats load both cores.
@@ -37,7 +39,7 @@ pub struct ClusterSpec {
 impl ClusterSpec {
     /// A cluster under its name in the user's state folder, ending with this process.
     pub fn new(name: &str) -> Result<Self> {
-        Ok(Self::at(name, clusters_root()?.join(name)))
+        Ok(Self { keeps_logs: true, ..Self::at(name, clusters_root()?.join(name)) })
     }
 
     /// A cluster in a fresh temporary folder, ending with this process: for tests.
@@ -53,6 +55,7 @@ impl ClusterSpec {
             name: name.to_owned(),
             dir,
             lifetime: Lifetime::WithParent,
+            keeps_logs: false,
             kwok: true,
             node_lease_seconds: 40,
             api_port: None,

@@ -3,29 +3,40 @@
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    error::{Error, Result},
-    files::{is_ours, write_atomically},
+    error::{Error, Result, io_error},
+    files::{is_ours, unique, write_atomically},
+    lock::Lock,
     process::{Lifetime, ProcessId},
 };
 
-const FILE: &str = "state.json";
-const VERSION: u32 = 1;
+/// The record's file in a cluster's folder.
+pub(crate) const FILE: &str = "state.json";
+/// Held while the record is changed: the record's own file is replaced each time, and a lock on it would be lost.
+pub(crate) const LOCK: &str = "state.lock";
+const VERSION: u32 = 2;
+/// Changes take milliseconds.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// What a cluster's folder says about it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) version: u32,
+    /// No other cluster has it: who knows a cluster knows by it whether the folder has another one now.
+    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) lifetime: Lifetime,
     /// Who started it.
     pub(crate) owner: ProcessId,
     /// Set once the start went through: before that, a dead owner means a half-started cluster.
     pub(crate) ready: bool,
+    /// Set when somebody begins to stop it.
+    pub(crate) ending: bool,
     pub(crate) api_port: u16,
     pub(crate) ports: Vec<u16>,
     pub(crate) service_cidr: String,
@@ -73,60 +84,137 @@ pub(crate) enum Role {
     Store,
 }
 
-/// The record in memory and on disk.
+/// The record of one cluster: the file is the truth, since other processes change it too.
 #[derive(Debug)]
 pub(crate) struct State {
-    path: PathBuf,
-    record: Mutex<Record>,
+    dir: PathBuf,
+    id: String,
+    /// As it was last seen, for when the file is gone.
+    last: Mutex<Record>,
 }
 
 impl State {
     /// A fresh record, written at once.
     pub(crate) fn create(dir: &Path, record: Record) -> Result<Self> {
-        let state = Self { path: dir.join(FILE), record: Mutex::new(Record { version: VERSION, ..record }) };
-        state.change(|_| {})?;
-        Ok(state)
+        let record = Record { version: VERSION, id: unique(), ..record };
+        let lock = dir.join(LOCK);
+        while Lock::attempt(&lock, true).map_err(io_error("lock", &lock))?.is_none() {
+            std::thread::sleep(PAUSE);
+        }
+        write(dir, &record)?;
+        Ok(Self { dir: dir.to_owned(), id: record.id.clone(), last: Mutex::new(record) })
     }
 
     /// The record in a folder, if there is one.
     pub(crate) fn load(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(crate::error::io_error("read", path)(error)),
-        };
-        let broken = |reason: String| Error::State { path: path.clone(), reason };
-        if !is_ours(&path) {
-            return Err(broken("it belongs to another user".to_owned()));
-        }
-        let record: Record = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
-        if record.version != VERSION {
-            return Err(broken(format!("version {} where this dapple knows {VERSION}", record.version)));
-        }
-        Ok(Some(Self { path, record: Mutex::new(record) }))
+        let record = read(dir)?;
+        Ok(record.map(|record| Self { dir: dir.to_owned(), id: record.id.clone(), last: Mutex::new(record) }))
     }
 
-    /// A copy of the record.
+    /// Which cluster this is, among all that were ever in the folder.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The record as it is now, or was when the cluster was stopped.
     pub(crate) fn get(&self) -> Record {
-        self.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Some(now)) = read(&self.dir)
+            && now.id == self.id
+        {
+            *last = now;
+        }
+        last.clone()
     }
 
-    /// Changes the record and writes it before anybody else can change it.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Record)) -> Result<()> {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut record);
-        let text = serde_json::to_vec_pretty(&*record)
-            .map_err(|error| Error::State { path: self.path.clone(), reason: error.to_string() })?;
-        write_atomically(&self.path, &text)
+    /// Whether somebody has stopped, or is stopping, this cluster.
+    pub(crate) fn is_gone(&self) -> bool {
+        read(&self.dir).is_ok_and(|now| now.is_none_or(|now| now.id != self.id || now.ending))
+    }
+
+    /// Changes the record as it is now, before anybody else can; fails when the cluster is gone.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T> {
+        let gone = || Error::Gone { dir: self.dir.clone() };
+        let _lock = lock(&self.dir)?.ok_or_else(gone)?;
+        let mut record = read(&self.dir)?.filter(|now| now.id == self.id && !now.ending).ok_or_else(gone)?;
+        let result = change(&mut record);
+        write(&self.dir, &record)?;
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = record;
+        Ok(result)
     }
 }
 
+/// Marks the cluster in a folder as ending, if it is the one meant: from then on nothing is started in it any more.
+pub(crate) fn mark_ending(dir: &Path, is_meant: impl Fn(&Record) -> bool) -> Result<Option<Record>> {
+    let Some(_lock) = lock(dir)? else { return Ok(None) };
+    let Some(mut record) = read(dir)?.filter(is_meant) else { return Ok(None) };
+    record.ending = true;
+    if let Err(error) = write(dir, &record) {
+        // A full disk must not keep anybody from stopping a cluster.
+        tracing::warn!(%error, "a cluster is stopped without saying so first");
+    }
+    Ok(Some(record))
+}
+
+/// The lock of a folder's record, held for the moment of a change; nothing where there is no record.
+fn lock(dir: &Path) -> Result<Option<Lock>> {
+    let path = dir.join(LOCK);
+    loop {
+        match Lock::attempt(&path, false) {
+            Ok(Some(lock)) => return Ok(Some(lock)),
+            Ok(None) => std::thread::sleep(PAUSE),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("lock", path)(error)),
+        }
+    }
+}
+
+fn read(dir: &Path) -> Result<Option<Record>> {
+    let path = dir.join(FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error("read", path)(error)),
+    };
+    let broken = |reason: String| Error::State { path: path.clone(), reason };
+    if !is_ours(&path) {
+        return Err(broken("it belongs to another user".to_owned()));
+    }
+    let record: Record = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+    if record.version != VERSION {
+        return Err(broken(format!("version {} where this dapple knows {VERSION}", record.version)));
+    }
+    Ok(Some(record))
+}
+
+fn write(dir: &Path, record: &Record) -> Result<()> {
+    let path = dir.join(FILE);
+    let text = serde_json::to_vec_pretty(record)
+        .map_err(|error| Error::State { path: path.clone(), reason: error.to_string() })?;
+    write_atomically(&path, &text)
+}
+
 impl Record {
-    /// Whether all processes of the control plane live.
+    fn control_plane(&self) -> impl Iterator<Item = &Recorded> {
+        self.processes.iter().filter(|process| process.role >= Role::Client)
+    }
+
+    /// Whether it was ready and all processes of the control plane live.
     pub(crate) fn is_running(&self) -> bool {
-        let mut control_plane = self.processes.iter().filter(|process| process.role >= Role::Client).peekable();
-        self.ready && control_plane.peek().is_some() && control_plane.all(|process| process.process.is_alive())
+        self.is_usable() && self.control_plane().next().is_some() && self.dead().is_empty()
+    }
+
+    /// Whether it was ready and something of it lives: enough to look at it.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.ready && !self.ending && self.processes.iter().any(|process| process.process.is_alive())
+    }
+
+    /// The names of those of the control plane that ended.
+    pub(crate) fn dead(&self) -> Vec<&str> {
+        self.control_plane()
+            .filter(|process| !process.process.is_alive())
+            .map(|process| process.name.as_str())
+            .collect()
     }
 
     /// Whether this was left behind: nobody uses it any more, or it can't be used.
@@ -153,10 +241,12 @@ mod tests {
             |name: &str, role| Recorded { name: name.into(), role, program: "/x".into(), process: process.clone() };
         Record {
             version: VERSION,
+            id: String::new(),
             name: "x".into(),
             lifetime,
             owner: owner.clone(),
             ready,
+            ending: false,
             api_port: 1,
             ports: vec![1],
             service_cidr: String::new(),
@@ -183,6 +273,40 @@ mod tests {
             let record = record(lifetime, owner, ready, process);
             assert_eq!(record.is_left_behind(), expected, "{record:?}");
         }
+    }
+
+    #[test]
+    fn two_who_change_one_record_keep_each_others_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = ProcessId::current().unwrap();
+        let one = State::create(dir.path(), record(Lifetime::Detached, &me, true, &me)).unwrap();
+        let two = State::load(dir.path()).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            for (state, base) in [(&one, 100), (&two, 200)] {
+                scope.spawn(move || (base..base + 20).for_each(|port| state.change(|r| r.ports.push(port)).unwrap()));
+            }
+        });
+        let mut ports = State::load(dir.path()).unwrap().unwrap().get().ports;
+        ports.sort_unstable();
+        assert_eq!(ports, [1].into_iter().chain(100..120).chain(200..220).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn who_knows_an_earlier_cluster_changes_nothing_of_a_later_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let me = ProcessId::current().unwrap();
+        let earlier = State::create(dir.path(), record(Lifetime::Detached, &me, true, &me)).unwrap();
+        let later = State::create(dir.path(), record(Lifetime::Detached, &me, true, &me)).unwrap();
+        assert!(matches!(earlier.change(|record| record.ports.push(7)), Err(Error::Gone { .. })));
+        assert!(earlier.is_gone() && !later.is_gone());
+        assert!(mark_ending(dir.path(), |record| record.id == earlier.id()).unwrap().is_none());
+        assert_eq!((earlier.get().ports, later.get().ports), (vec![1], vec![1]));
+        // Once somebody has begun to stop it, nothing is started in it any more.
+        assert!(mark_ending(dir.path(), |record| record.id == later.id()).unwrap().is_some());
+        assert!(matches!(later.change(|record| record.ports.push(7)), Err(Error::Gone { .. })));
+        std::fs::remove_file(dir.path().join(FILE)).unwrap();
+        assert!(mark_ending(dir.path(), |_| true).unwrap().is_none());
+        assert_eq!(later.get().ports, [1]);
     }
 
     #[test]

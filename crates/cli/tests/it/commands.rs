@@ -1,6 +1,6 @@
 //! Commands that need no cluster, and errors that name the remedy.
 
-use crate::support::{dapple, text};
+use crate::support::{dapple, dapple_in, text};
 
 #[test]
 fn help_names_every_command() {
@@ -44,11 +44,13 @@ fn bad_input_is_named() {
         (vec!["up", "--name", "Not A Name"], vec!["--name", "lower-case"]),
         (vec!["up", "--nodes", "0"], vec!["--nodes", "1 to 20000"]),
         (vec!["up", "--name", "x", "--fleet", missing], vec!["missing.yaml"]),
-        (vec!["manager", "--families", "teapot", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["manager", "--families", "teapot"], vec!["teapot", "group"]),
+        (vec!["manager", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["up", "--kubeconfig", missing], vec!["--cluster"]),
         (vec!["manager", "--lease-duration", "1s"], vec!["--lease-duration", "3s"]),
         (vec!["up", "--cluster", "--kubeconfig", missing], vec!["missing.yaml"]),
     ] {
-        let output = dapple(&args);
+        let output = dapple_in(nowhere.path(), &args);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
         assert!(parts.iter().all(|part| said.contains(part)), "{args:?}: {said}");

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple_api::group::NodeGroup;
 use dapple_control::install::{apply, apply_yaml, install_crds};
 use dapple_testbed::progress::Quiet;
+pub(crate) use dapple_testbed::testing::eventually;
 use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
@@ -15,15 +15,17 @@ use kube::api::Api;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// Nothing here takes this long unless it never happens.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
-
 /// The program under test.
 pub(crate) const DAPPLE: &str = env!("CARGO_BIN_EXE_dapple");
 
 /// Runs the program to its end.
 pub(crate) fn dapple(args: &[&str]) -> Output {
     Command::new(DAPPLE).args(args).stdin(Stdio::null()).output().expect("dapple starts")
+}
+
+/// Runs the program to its end, with a state folder of its own.
+pub(crate) fn dapple_in(state: &Path, args: &[&str]) -> Output {
+    Command::new(DAPPLE).args(args).env("XDG_STATE_HOME", state).stdin(Stdio::null()).output().expect("dapple starts")
 }
 
 /// What a program printed.
@@ -97,18 +99,6 @@ impl Manager {
 
     pub(crate) fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-}
-
-/// Polls until `look` finds something.
-pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let begun = tokio::time::Instant::now();
-    loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(missing) if begun.elapsed() > PATIENCE => panic!("{what}: after {PATIENCE:?} still {missing}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
     }
 }
 

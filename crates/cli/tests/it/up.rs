@@ -73,9 +73,14 @@ fn up_shows_a_living_fleet_and_down_leaves_nothing() {
 #[test]
 fn interrupting_up_leaves_nothing_behind() {
     let state = tempfile::tempdir().unwrap();
-    // Once while it starts, once while it runs.
-    for wait_for in ["starting cluster", "Press Ctrl-C"] {
+    // While dapple is installed into a cluster that would outlive us, while it starts, and while it runs.
+    for (wait_for, at_least, detach) in
+        [("installing dapple", 5, true), ("starting cluster", 0, false), ("Press Ctrl-C", 6, false)]
+    {
         let mut up = dapple_in(state.path(), &["up", "--nodes", "3"]);
+        if detach {
+            up.arg("--detach");
+        }
         let mut up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stream: Box<dyn Read> = if wait_for.starts_with("Press") {
             Box::new(up.stdout.take().unwrap())
@@ -88,18 +93,42 @@ fn interrupting_up_leaves_nothing_behind() {
             seen.push(char::from(letter[0]));
         }
         let processes = recorded_processes(state.path());
+        assert!(processes.len() >= at_least, "{wait_for}: {processes:?}");
         kill_process(Pid::from_child(&up), Signal::INT).unwrap();
         drop(stream);
         up.wait().unwrap();
         assert!(processes.iter().all(|process| !process.is_alive()), "{wait_for}: {processes:?}");
-        assert!(recorded_processes(state.path()).is_empty(), "{wait_for}");
+        assert!(recorded_processes(state.path()).iter().all(|process| !process.is_alive()), "{wait_for}");
         assert!(!cluster_dir(state.path()).join("etcd").exists(), "{wait_for}");
     }
 }
 
+/// The processes in the cluster's record, also of one that only starts.
 fn recorded_processes(state: &Path) -> Vec<dapple_testbed::ProcessId> {
-    let running = Cluster::open(&cluster_dir(state)).unwrap();
-    running.map(|cluster| cluster.processes().into_iter().map(|(_, process)| process).collect()).unwrap_or_default()
+    let Ok(text) = std::fs::read_to_string(cluster_dir(state).join("state.json")) else { return Vec::new() };
+    let record: Value = serde_json::from_str(&text).unwrap();
+    let pids = record["processes"].as_array().unwrap().iter().map(|process| process["pid"].as_i64().unwrap());
+    pids.filter_map(|pid| dapple_testbed::ProcessId::of(i32::try_from(pid).unwrap())).collect()
+}
+
+#[test]
+fn two_at_once_end_with_one_cluster() {
+    let state = tempfile::tempdir().unwrap();
+    let start = || dapple_in(state.path(), &["up", "--detach", "--nodes", "3"]).stdout(Stdio::piped()).spawn().unwrap();
+    let both = [start(), start()].map(|up| up.wait_with_output().unwrap());
+    let screens: Vec<String> = both.iter().map(|up| text(&up.stdout)).collect();
+    assert!(both.iter().all(|up| up.status.success()), "{screens:?}");
+    assert_eq!(screens.iter().filter(|screen| screen.contains("is up already")).count(), 1, "{screens:?}");
+    assert!(run(state.path(), &["status"]).status.success());
+    assert!(run(state.path(), &["down"]).status.success());
+}
+
+#[test]
+fn a_reader_who_leaves_is_no_error() {
+    let state = tempfile::tempdir().unwrap();
+    let mut status = dapple_in(state.path(), &["status"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(status.stdout.take());
+    assert_eq!(status.wait().unwrap().code(), Some(1), "no cluster runs, and nothing panics");
 }
 
 #[tokio::test(flavor = "multi_thread")]

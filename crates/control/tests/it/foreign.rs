@@ -34,9 +34,24 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
     let spec =
         NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
     group(&client, "theirs", spec).await;
+    let groups = kube::Api::<dapple_api::group::NodeGroup>::all(client.clone());
+    // Another look at the CRD has passed by the time the next one could have served it.
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    assert_eq!(groups.get("theirs").await.unwrap().status, None, "theirs is not ours to write");
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");
     group_has(&client, "theirs", &["fine"]).await;
+    assert_eq!(http_get(manager.address, "/readyz").await.unwrap().0, 200);
+
+    kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=another-product", "--overwrite"], "");
+    eventually("the manager gives the family up", || async {
+        let (_, metrics) = http_get(manager.address, "/metrics").await?;
+        if metrics.contains("dapple_family_serving{family=\"group\"} 0") { Ok(()) } else { Err(metrics) }
+    })
+    .await;
+    node(&client, "later", serde_json::json!({"zone": "1"})).await;
+    kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");
+    group_has(&client, "theirs", &["fine", "later"]).await;
     drop(manager);
     cluster.stop().await.unwrap();
 }

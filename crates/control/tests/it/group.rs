@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
-use crate::support::{cluster, eventually, group, group_has, http_get, manager, node};
+use crate::support::{cluster, eventually, group, group_has, http_get, manager, manager_at, node};
 
 fn by_label(key: &str, value: &str) -> NodeGroupSpec {
     NodeGroupSpec { match_labels: BTreeMap::from([(key.into(), value.into())]), ..NodeGroupSpec::default() }
@@ -88,6 +88,17 @@ async fn nothing_is_written_when_nothing_changed() {
     .await;
     let now = Api::<NodeGroup>::all(client.clone()).get("calm").await.unwrap();
     assert_eq!(now.metadata.resource_version, first.metadata.resource_version);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_has_seen_nothing_is_not_ready() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = kube::Config::new(format!("http://{nobody}").parse().unwrap());
+    let manager = manager_at(config, "nowhere");
+    let (status, text) = eventually("an answer", || http_get(manager.address, "/readyz")).await;
+    assert_eq!(status, 503, "{text}");
+    assert!(text.contains("waiting for the first full view of: group"), "{text}");
+    assert_eq!(http_get(manager.address, "/healthz").await.unwrap().0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]

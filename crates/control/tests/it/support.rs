@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use dapple_control::client::Limits;
@@ -15,14 +14,12 @@ use dapple_control::install::install_crds;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_testbed::Cluster;
+pub(crate) use dapple_testbed::testing::eventually;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-/// Nothing here takes this long unless it never happens.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The shared cluster, with our CRDs.
 pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
@@ -78,6 +75,11 @@ impl Drop for Manager {
 pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
     let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    manager_at(config, lease)
+}
+
+/// Starts a manager of the cluster that `config` names.
+pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = Options {
         families: BTreeSet::from(Family::ALL),
@@ -90,20 +92,9 @@ pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
         workers: 4,
     };
     let stop = CancellationToken::new();
-    tokio::spawn(manager::run(config, options, Env::system(), stop.clone()));
+    let running = manager::run(config, options, Env::system(), stop.clone());
+    tokio::spawn(async move { running.await.expect("the manager runs") });
     Manager { address, stop }
-}
-
-/// Polls until `look` finds something.
-pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let begun = tokio::time::Instant::now();
-    loop {
-        match look().await {
-            Ok(found) => return found,
-            Err(missing) if begun.elapsed() > PATIENCE => panic!("{what}: after {PATIENCE:?} still {missing}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
 }
 
 /// Creates or relabels a node that nobody plays: an object and no more.

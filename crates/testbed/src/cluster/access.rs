@@ -6,33 +6,45 @@ use kube::Client;
 
 use super::{Attached, Cluster};
 use crate::{
+    cancel::blocking,
     certs::{CLUSTER, Certs, MOST_GROUPS, Use},
     error::{Error, Result},
     files::make_private_dir,
-    kubeconfig,
+    kubeconfig, ports,
     process::ProcessId,
     state::{Role, State},
-    stop,
+    stop::{self, Ending, Keep},
 };
 
 impl Cluster {
-    /// The cluster in this folder, if one runs there.
+    /// The cluster in this folder, if one was ready there and anything of it lives.
+    ///
+    /// Parts of it may have ended: [`Cluster::processes`] tells.
     pub fn open(dir: &Path) -> Result<Option<Self>> {
         let Some(state) = State::load(dir)? else {
             return Ok(None);
         };
         let admin = dir.join("admin.kubeconfig");
-        Ok(state.get().is_running().then(|| Self { dir: dir.to_owned(), state, admin, ends_on_drop: false }))
+        let open = |state| Self {
+            dir: dir.to_owned(),
+            state,
+            admin,
+            ends_on_drop: false,
+            is_starting: false,
+            keep: Keep::Nothing,
+        };
+        Ok(state.get().is_usable().then(|| open(state)))
     }
 
     /// Stops everything of this cluster, waits until it is gone and removes its folder.
+    ///
+    /// One that somebody else has stopped already is fine, and another that runs in the folder by now is left alone.
     pub async fn stop(mut self) -> Result<()> {
         self.ends_on_drop = false;
-        let dir = self.dir.clone();
-        tokio::task::spawn_blocking(move || stop::stop(&dir))
-            .await
-            .map_err(|_| Error::Interrupted { what: "stopping the cluster" })?
-            .map(|_| ())
+        let (dir, id) = (self.dir.clone(), self.state.id().to_owned());
+        let stopped =
+            blocking("stopping the cluster", move |_| stop::end(&dir, |record| record.id == id, Ending::WHOLLY));
+        stopped.await.map(|_| ())
     }
 
     /// Its folder.
@@ -65,7 +77,23 @@ impl Cluster {
         self.state.get().ports
     }
 
-    /// The names of its processes and whether each lives.
+    /// A free port on 127.0.0.1 for a program beside the cluster, recorded as one of [`Cluster::ports`].
+    pub fn choose_port(&self) -> Result<u16> {
+        loop {
+            let port = ports::choose()?;
+            // Another process may have recorded the same one and not listen yet.
+            let is_new = self.state.change(|record| {
+                let is_new = !record.ports.contains(&port);
+                record.ports.extend(is_new.then_some(port));
+                is_new
+            })?;
+            if is_new {
+                return Ok(port);
+            }
+        }
+    }
+
+    /// The names of its processes, which may have ended.
     pub fn processes(&self) -> Vec<(String, ProcessId)> {
         self.state.get().processes.into_iter().map(|process| (process.name, process.process)).collect()
     }

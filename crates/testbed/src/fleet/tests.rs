@@ -41,6 +41,17 @@ fn the_example_is_what_it_promises() {
 }
 
 #[test]
+fn even_a_small_fleet_is_in_all_locations() {
+    for (n, each) in [(6, 2), (60, 20), (600, 200)] {
+        let nodes = Fleet::example().unwrap().scaled_to(n).nodes();
+        for location in ["beijing", "hangzhou", "shanghai"] {
+            let there = nodes.iter().filter(|node| node["metadata"]["labels"]["location"] == location).count();
+            assert_eq!(there, each, "{location} of {n}");
+        }
+    }
+}
+
+#[test]
 fn lists_are_taken_in_turn_and_names_are_stable() {
     let fleet = Fleet::from_yaml(&kind("    labels: {l: [x, y], fixed: z}\n"), "f").unwrap();
     let nodes = fleet.nodes();

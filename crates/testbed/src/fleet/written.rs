@@ -30,7 +30,7 @@ struct WrittenKind {
     capacity: BTreeMap<String, Spanned<Quantity>>,
 }
 
-/// One value, or several that the nodes of a kind take in turn.
+/// One value, or several that the nodes of the fleet take in turn.
 struct Values(Vec<String>);
 
 impl<'de> Deserialize<'de> for Values {

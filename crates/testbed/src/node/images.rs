@@ -6,13 +6,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::{
     archive::{self, Entry},
     packages,
 };
-use crate::error::{Error, Result, io_error};
+use crate::{
+    error::{Error, Result, io_error},
+    hash::sha256,
+};
 
 /// The image of sandboxes, named in containerd's settings.
 pub(super) const PAUSE: &str = "dapple.local/pause:1";
@@ -90,7 +92,5 @@ fn image(dir: &Path, name: &str, version: &str, program: &[u8], links: &[String]
 }
 
 fn digest(blob: &[u8]) -> String {
-    let hash = Sha256::digest(blob);
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", sha256(blob))
 }

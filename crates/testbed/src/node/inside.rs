@@ -61,7 +61,7 @@ pub(super) fn run_tool(command: &mut std::process::Command) -> Result<()> {
     let output = command.stdin(std::process::Stdio::null()).output().map_err(|source| Error::Spawn {
         program: line.clone(),
         source,
-        remedy: "run crates/testbed/scripts/install-node-packages",
+        remedy: "ip and nsenter come with iproute2 and util-linux (apt-get install iproute2 util-linux)",
     })?;
     if output.status.success() {
         return Ok(());

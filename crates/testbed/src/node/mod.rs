@@ -112,12 +112,12 @@ impl Cluster {
         if !rustix::process::geteuid().is_root() {
             return Err(Error::NotRoot);
         }
-        if self.state().get().nodes.iter().any(|node| node.name == spec.name) {
-            return Err(Error::NodeRunning { name: spec.name.clone() });
-        }
         packages::ensure(self.dir(), progress)?;
+        let cgroup = format!("dapple-{}", crate::files::unique());
+        let layout = Layout { dir: self.dir().join("nodes").join(&spec.name), name: spec.name.clone(), cgroup };
+        self.record_node(&layout)?;
         progress.started(&format!("starting node {}", spec.name));
-        let node = self.bring_up_node(spec, binaries, progress).await;
+        let node = self.bring_up_node(spec, &layout, binaries, progress).await;
         progress.finished();
         if node.is_err() {
             self.end_node(&spec.name)?;
@@ -151,34 +151,43 @@ impl Cluster {
         remove_dir(&self.dir().join("nodes").join(name))
     }
 
+    /// Writes down a node before it starts; its name can be had once.
+    fn record_node(&self, layout: &Layout) -> Result<()> {
+        let record = NodeRecord { name: layout.name.clone(), cgroup: layout.cgroup.clone() };
+        self.state().change(|state| {
+            if state.nodes.iter().any(|node| node.name == record.name) {
+                return Err(Error::NodeRunning { name: record.name });
+            }
+            state.nodes.push(record);
+            Ok(())
+        })?
+    }
+
     async fn bring_up_node(
         &self,
         spec: &RealNodeSpec,
+        layout: &Layout,
         binaries: &Binaries,
         progress: &dyn Progress,
     ) -> Result<RealNode> {
-        let cgroup = format!("dapple-{}", crate::files::unique());
-        let layout = Layout { dir: self.dir().join("nodes").join(&spec.name), name: spec.name.clone(), cgroup };
         make_dir(&layout.dir)?;
-        let record = NodeRecord { name: spec.name.clone(), cgroup: layout.cgroup.clone() };
-        self.state().change(|state| state.nodes.push(record))?;
         config::make_cgroups(&layout.cgroup)?;
 
         progress.detail("namespaces");
-        let init = self.start_namespaces(&layout).await?;
+        let init = self.start_namespaces(layout).await?;
         let network = network::Network::choose()?;
         network.connect(&init)?;
-        let kubeconfigs = self.write_node_users(&layout, &network)?;
-        let inside = Inside { cluster: self, layout: &layout, init: &init };
+        let kubeconfigs = self.write_node_users(layout, &network)?;
+        let inside = Inside { cluster: self, layout, init: &init };
 
         progress.detail("containerd");
         self.start_forwarders(&inside)?;
         self.start_containerd(&inside, binaries, &network).await?;
         progress.detail("kubelet");
-        let args = config::kubelet(&layout, spec, &self.certs(), &network, &kubeconfigs.kubelet)?;
+        let args = config::kubelet(layout, spec, &self.certs(), &network, &kubeconfigs.kubelet)?;
         let kubelet = inside.run("kubelet", binaries.path(Binary::Kubelet)?, &args, None)?;
         if spec.kube_proxy {
-            let args = config::kube_proxy(&layout, &network, &kubeconfigs.proxy)?;
+            let args = config::kube_proxy(layout, &network, &kubeconfigs.proxy)?;
             inside.run("kube-proxy", binaries.path(Binary::KubeProxy)?, &args, None)?;
         }
         self.publish_api().await?;

@@ -57,5 +57,5 @@ pub(super) fn ensure(dir: &Path, progress: &dyn Progress) -> Result<()> {
         Ok(_) => tail(&log, 1),
         Err(error) => error.to_string(),
     };
-    Err(Error::Packages { missing: format!("{} ({said})", left.join(", ")), script })
+    Err(Error::Packages { missing: left.join(" "), said })
 }

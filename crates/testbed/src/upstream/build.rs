@@ -8,11 +8,15 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::{
     cache::Cache,
     modules::{Binary, Module},
 };
 use crate::{
+    cancel::Cancel,
+    disk::{self, Room},
     error::{Error, Result, io_error},
     files::{make_dir, remove_dir, tail, unique},
     process::{dying_with_parent, on_spawner},
@@ -21,14 +25,17 @@ use crate::{
 
 /// The oldest Go that builds the pinned modules.
 const OLDEST_GO: (u32, u32) = (1, 26);
-/// Sources, Go's build cache and the results of a first build.
-const GIGABYTES: u64 = 6;
 
 /// Builds the programs and takes them into the cache, whose lock the caller holds.
-pub(super) fn build(cache: &Cache, wanted: &[Binary], progress: &dyn Progress) -> Result<BTreeMap<Binary, PathBuf>> {
+pub(super) fn build(
+    cache: &Cache,
+    wanted: &[Binary],
+    cancel: &Cancel,
+    progress: &dyn Progress,
+) -> Result<BTreeMap<Binary, PathBuf>> {
     let missing = wanted.iter().map(|binary| binary.name()).collect::<Vec<_>>().join(", ");
     let go = find_go(&missing)?;
-    check_disk(cache.root(), &missing)?;
+    disk::check(&rooms(cache.root(), &go), &format!("building {missing}"))?;
     sweep(cache.root());
     let mut by_module: BTreeMap<Module, Vec<Binary>> = BTreeMap::new();
     for binary in wanted {
@@ -39,7 +46,7 @@ pub(super) fn build(cache: &Cache, wanted: &[Binary], progress: &dyn Progress) -
     for (index, (module, binaries)) in by_module.into_iter().enumerate() {
         let title = format!("building {} {} ({} of {total})", module.name(), module.version(), index + 1);
         progress.started(&title);
-        let result = build_module(cache, &go, module, &binaries, &missing, progress);
+        let result = build_module(cache, &go, module, &binaries, cancel, progress);
         progress.finished();
         built.extend(result?);
     }
@@ -51,7 +58,7 @@ fn build_module(
     go: &Path,
     module: Module,
     binaries: &[Binary],
-    missing: &str,
+    cancel: &Cancel,
     progress: &dyn Progress,
 ) -> Result<BTreeMap<Binary, PathBuf>> {
     // In the cache's own file system, so that the results can be renamed into place.
@@ -65,14 +72,11 @@ fn build_module(
     let logs = cache.root().join("logs");
     make_dir(&logs)?;
     let log = logs.join(format!("{}.log", module.name()));
-    let status = run_go(go, module, binaries, &work, &output, &log, progress)?;
-    if !status.success() {
-        let tail = tail(&log, 20);
+    let status = run_go(go_build(go, module, binaries, &work, &output), &log, cancel, progress);
+    if !matches!(&status, Ok(status) if status.success()) {
         remove_dir(&work)?;
-        if tail.contains("no space left on device") {
-            return Err(disk_error(cache.root(), missing));
-        }
-        return Err(Error::Build { module: module.name(), log, tail });
+        status?;
+        return Err(build_error(cache, go, module, log));
     }
     let mut built = BTreeMap::new();
     for binary in binaries {
@@ -91,43 +95,70 @@ fn produced_name(binary: Binary) -> String {
     if is_major { elements.next().unwrap_or_default() } else { last }.to_owned()
 }
 
-fn run_go(
-    go: &Path,
-    module: Module,
-    binaries: &[Binary],
-    work: &Path,
-    output: &Path,
-    log: &Path,
-    progress: &dyn Progress,
-) -> Result<ExitStatus> {
-    let file = File::create(log).map_err(io_error("create", log))?;
-    let errors = file.try_clone().map_err(io_error("open", log))?;
+/// Why a build failed: the end of its log, or the disk that is full.
+fn build_error(cache: &Cache, go: &Path, module: Module, log: PathBuf) -> Error {
+    let tail = tail(&log, 20);
+    if !disk::is_complaint(&tail) {
+        return Error::Build { module: module.name(), log, tail };
+    }
+    let (rooms, purpose) = (rooms(cache.root(), go), format!("building {}", module.name()));
+    // Cleaning up after the failure may have made just enough room again: name the cache then.
+    match disk::check(&rooms, &purpose) {
+        Err(full) => full,
+        Ok(()) => disk::full(&rooms[0], rooms.iter().map(|room| room.gigabytes).sum(), &purpose),
+    }
+}
+
+fn go_build(go: &Path, module: Module, binaries: &[Binary], work: &Path, output: &Path) -> Command {
     let mut command = dying_with_parent(go);
     command.args(["build", "-v"]).args(module.build_flags()).arg("-o").arg(format!("{}/", output.display()));
     command.args(binaries.iter().map(|binary| binary.package()));
     command.env("CGO_ENABLED", "0").env("GOFLAGS", "").env("GOWORK", "off").current_dir(work);
-    command.stdin(Stdio::null()).stdout(file).stderr(errors);
-    let mut child = on_spawner(command).map_err(|source| Error::Spawn {
-        program: go.display().to_string(),
-        source,
-        remedy: "setpriv comes with util-linux (apt-get install util-linux)",
-    })?;
-    wait(&mut child, log, progress).map_err(|source| Error::Spawn {
-        program: go.display().to_string(),
-        source,
-        remedy: "try again",
-    })
+    command
 }
 
-fn wait(child: &mut Child, log: &Path, progress: &dyn Progress) -> std::io::Result<ExitStatus> {
+fn run_go(mut command: Command, log: &Path, cancel: &Cancel, progress: &dyn Progress) -> Result<ExitStatus> {
+    let file = File::create(log).map_err(io_error("create", log))?;
+    let errors = file.try_clone().map_err(io_error("open", log))?;
+    command.stdin(Stdio::null()).stdout(file).stderr(errors);
+    let failed = |source, remedy| Error::Spawn { program: "go build".to_owned(), source, remedy };
+    let mut child = on_spawner(command)
+        .map_err(|source| failed(source, "setpriv comes with util-linux (apt-get install util-linux)"))?;
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child.try_wait().map_err(|source| failed(source, "try again"))? {
             return Ok(status);
+        }
+        if let Err(cancelled) = cancel.check("building the upstream programs") {
+            end_group(&mut child);
+            return Err(cancelled);
         }
         // `-v` names each package as it is compiled.
         progress.detail(&tail(log, 1));
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Ends Go with the compilers it started: they are in its group, and it is not reaped yet, so its pid is still its own.
+fn end_group(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+        && let Err(error) = kill_process_group(group, Signal::KILL)
+    {
+        tracing::warn!(%error, "cannot end go build");
+    }
+    // Fails only when it was reaped already.
+    let _ = child.wait();
+}
+
+/// What a first build writes where: results, compiled packages, sources, and what Go works with.
+fn rooms(cache: &Path, go: &Path) -> Vec<Room> {
+    let output = Command::new(go).args(["env", "GOCACHE", "GOMODCACHE"]).stdin(Stdio::null()).output();
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let mut folders = said.lines().map(PathBuf::from);
+    let room = |folder, gigabytes, variable| Room { folder, gigabytes, variable };
+    let mut rooms = vec![room(cache.to_owned(), 1.0, "DAPPLE_CACHE"), room(std::env::temp_dir(), 1.0, "TMPDIR")];
+    rooms.extend(folders.next().map(|folder| room(folder, 3.0, "GOCACHE")));
+    rooms.extend(folders.next().map(|folder| room(folder, 1.0, "GOMODCACHE")));
+    rooms
 }
 
 fn find_go(missing: &str) -> Result<PathBuf> {
@@ -157,20 +188,6 @@ fn go_version(answer: &str) -> Option<(u32, u32)> {
     Some((1, digits.parse().ok()?))
 }
 
-fn free_bytes(path: &Path) -> u64 {
-    rustix::fs::statvfs(path).map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-fn check_disk(path: &Path, missing: &str) -> Result<()> {
-    if free_bytes(path) < GIGABYTES << 30 { Err(disk_error(path, missing)) } else { Ok(()) }
-}
-
-#[allow(clippy::cast_precision_loss, reason = "shown with one decimal")]
-fn disk_error(path: &Path, missing: &str) -> Error {
-    let free_gb = free_bytes(path) as f64 / f64::from(1_u32 << 30);
-    Error::Disk { path: path.to_owned(), free_gb, needed_gb: GIGABYTES, missing: missing.to_owned() }
-}
-
 /// Removes the work of builds that were killed: we hold the lock, so none of it is in use.
 fn sweep(root: &Path) {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
@@ -184,6 +201,7 @@ fn sweep(root: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{cancel, process::ProcessId, progress::Quiet};
 
     #[test]
     fn reads_go_versions() {
@@ -226,7 +244,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path()).unwrap();
         let go = fake_go(dir.path(), script);
-        let built = build_module(&cache, &go, Module::Etcd, &[Binary::Etcd], "etcd", &crate::progress::Quiet);
+        let built = build_module(&cache, &go, Module::Etcd, &[Binary::Etcd], &Cancel::default(), &Quiet);
         (dir, cache, built)
     }
 
@@ -256,5 +274,42 @@ mod tests {
     fn a_full_disk_is_called_one() {
         let (_dir, _cache, built) = build_etcd("echo 'write /x: no space left on device'; exit 1");
         assert!(matches!(built, Err(Error::Disk { .. })), "{built:?}");
+    }
+
+    #[test]
+    fn every_folder_that_go_fills_is_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let go = fake_go(dir.path(), "echo /the/cache; echo /the/sources");
+        let folders: Vec<PathBuf> = rooms(dir.path(), &go).into_iter().map(|room| room.folder).collect();
+        let expected = [dir.path().to_owned(), std::env::temp_dir(), "/the/cache".into(), "/the/sources".into()];
+        assert_eq!(folders, expected);
+    }
+
+    #[tokio::test]
+    async fn a_build_that_nobody_waits_for_ends_with_its_compilers() {
+        let dir = tempfile::tempdir().unwrap();
+        let (cache, pids) = (Cache::at(dir.path()).unwrap(), dir.path().join("pids"));
+        let script = format!("sleep 600 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", pids.display());
+        let go = fake_go(dir.path(), &script);
+        let (ends, mut has_ended) = tokio::sync::mpsc::unbounded_channel();
+        let build = tokio::spawn(cancel::blocking("building", move |cancel| {
+            let built = build_module(&cache, &go, Module::Etcd, &[Binary::Etcd], cancel, &Quiet);
+            ends.send(built.map(|_| ())).unwrap();
+            Ok(())
+        }));
+        while !pids.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let processes: Vec<ProcessId> = std::fs::read_to_string(&pids)
+            .unwrap()
+            .split_ascii_whitespace()
+            .map(|pid| ProcessId::of(pid.parse().unwrap()).unwrap())
+            .collect();
+        build.abort();
+        let ended = tokio::time::timeout(Duration::from_secs(60), has_ended.recv()).await.unwrap().unwrap();
+        assert!(matches!(ended, Err(Error::Interrupted { .. })), "{ended:?}");
+        while processes.iter().any(ProcessId::is_alive) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }

@@ -10,10 +10,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::modules::{Binary, Module, hex};
+use super::modules::{Binary, Module};
 use crate::{
     error::{Error, Result, io_error},
     files::{make_dir, write_atomically},
+    hash::hex,
 };
 
 /// What a whole program looks like. It is written last, so a program without one is not whole.

@@ -14,6 +14,7 @@ use std::{
 pub use modules::Binary;
 
 use crate::{
+    cancel::{Cancel, blocking},
     error::{Error, Result},
     files::cache_root,
     lock::Lock,
@@ -70,15 +71,15 @@ pub struct Upstream;
 
 impl Upstream {
     /// All programs that the needs ask for: from `KUBEBUILDER_ASSETS` or PATH, the cache, or a build.
+    ///
+    /// Dropping the future ends waiting for another build, and a build of our own.
     pub async fn obtain(needs: &[Need], progress: Arc<dyn Progress>) -> Result<Binaries> {
         let wanted: Vec<Binary> = needs.iter().flat_map(|need| need.binaries()).copied().collect();
-        tokio::task::spawn_blocking(move || obtain(&wanted, progress.as_ref()))
-            .await
-            .map_err(|_| Error::Interrupted { what: "looking for the upstream programs" })?
+        blocking("looking for the upstream programs", move |cancel| obtain(&wanted, cancel, progress.as_ref())).await
     }
 }
 
-fn obtain(wanted: &[Binary], progress: &dyn Progress) -> Result<Binaries> {
+fn obtain(wanted: &[Binary], cancel: &Cancel, progress: &dyn Progress) -> Result<Binaries> {
     let mut binaries = Binaries { paths: probe::on_this_machine(wanted, progress) };
     let missing: Vec<Binary> = wanted.iter().filter(|binary| !binaries.paths.contains_key(binary)).copied().collect();
     if missing.is_empty() {
@@ -90,7 +91,7 @@ fn obtain(wanted: &[Binary], progress: &dyn Progress) -> Result<Binaries> {
         return Ok(binaries);
     }
     // Only who has to build needs the lock; whoever waited for it finds everything built.
-    let _lock = Lock::acquire(&cache.lock_path(), |holder| {
+    let _lock = Lock::acquire(&cache.lock_path(), cancel, |holder| {
         progress.note(&format!("waiting for another run ({holder}) that is building the upstream programs"));
     })?;
     let mut to_build = Vec::new();
@@ -101,7 +102,7 @@ fn obtain(wanted: &[Binary], progress: &dyn Progress) -> Result<Binaries> {
         }
     }
     if !to_build.is_empty() {
-        binaries.paths.extend(build::build(&cache, &to_build, progress)?);
+        binaries.paths.extend(build::build(&cache, &to_build, cancel, progress)?);
     }
     Ok(binaries)
 }

@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::hash::hex;
+
 /// A program we start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "their names say it")]
@@ -170,10 +172,6 @@ impl Module {
         }
         hex(&hasher.finalize())[..16].to_owned()
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

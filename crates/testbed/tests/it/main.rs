@@ -4,5 +4,6 @@
 mod helper;
 mod lifecycle;
 mod node;
+mod ownership;
 mod stages;
 mod support;

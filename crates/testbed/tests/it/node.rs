@@ -26,6 +26,19 @@ fn kubectl_says(cluster: &Cluster, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// The control groups of nodes that a process started: below each hierarchy in version 1, at the top in version 2.
+fn control_groups(owner: u32) -> Vec<String> {
+    let folders = |path: std::path::PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let tops: Vec<_> = folders("/sys/fs/cgroup".into()).map(|entry| entry.path()).collect();
+    let below = tops.iter().flat_map(|top| folders(top.clone()).map(|entry| entry.path()));
+    let ours = format!("/dapple-{owner}-");
+    below
+        .chain(tops.iter().cloned())
+        .map(|path| path.display().to_string())
+        .filter(|path| path.contains(&ours))
+        .collect()
+}
+
 /// What of the node could be seen from outside its namespaces.
 fn traces(cluster_dir: &str, node: &RealNode) -> Vec<String> {
     let mut found = Vec::new();
@@ -40,12 +53,7 @@ fn traces(cluster_dir: &str, node: &RealNode) -> Vec<String> {
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         found.extend(line.contains(cluster_dir).then_some(format!("process {line}")));
     }
-    for hierarchy in std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten() {
-        for group in std::fs::read_dir(hierarchy.path()).into_iter().flatten().flatten() {
-            let path = group.path().display().to_string();
-            found.extend(path.contains(&format!("dapple-{}-", std::process::id())).then_some(format!("group {path}")));
-        }
-    }
+    found.extend(control_groups(std::process::id()).into_iter().map(|path| format!("group {path}")));
     let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     found.extend(namespaces.map(|entry| format!("network namespace {}", entry.path().display())));
     found
@@ -144,6 +152,7 @@ async fn a_killed_owner_takes_its_real_node_along_unless_detached() {
         helper::wait_until_ready(&mut owner);
         let processes = Cluster::open(&dir).unwrap().expect("it runs").processes();
         assert!(processes.iter().any(|(name, _)| name == "kubelet@real"));
+        assert!(!control_groups(owner.id()).is_empty(), "the search for control groups finds nothing at all");
         owner.kill().unwrap();
         owner.wait().unwrap();
         if lifetime == Lifetime::WithParent {
@@ -155,9 +164,7 @@ async fn a_killed_owner_takes_its_real_node_along_unless_detached() {
             assert!(stop(&dir).unwrap());
             assert!(processes.iter().all(|(_, process)| !process.is_alive()));
         }
-        let groups = std::fs::read_dir("/sys/fs/cgroup/memory").into_iter().flatten().flatten();
-        let ours = format!("dapple-{}-", owner.id());
-        assert!(groups.map(|group| group.file_name()).all(|name| !name.to_string_lossy().starts_with(&ours)));
+        assert_eq!(control_groups(owner.id()), Vec::<String>::new());
         assert!(!dir.exists());
     }
 }

@@ -1,0 +1,22 @@
+//! For tests on a cluster: waiting for what a cluster does in its own time.
+
+use std::time::{Duration, Instant};
+
+/// Nothing takes this long on a busy machine unless it never happens.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Polls until `look` finds something; `Err` says what is still missing.
+///
+/// # Panics
+/// When it is never found: that is a test's failure.
+#[allow(clippy::panic, reason = "a test that waits in vain has failed")]
+pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let begun = Instant::now();
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(missing) if begun.elapsed() > PATIENCE => panic!("{what}: after {PATIENCE:?} still {missing}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
