@@ -14,7 +14,7 @@ pub(crate) const LEASE: &str = "dapple-manager";
 
 /// Runs one application across unlike nodes on Kubernetes.
 #[derive(Debug, Parser)]
-#[command(name = "dapple", version, about, propagate_version = true, max_term_width = 100)]
+#[command(name = "dapple", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -131,7 +131,7 @@ pub(crate) struct ManagerArgs {
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kube_api_burst: u32,
     /// What to log, such as `info` or `dapple_control=debug,info`.
-    #[arg(long, default_value = "info", env = "DAPPLE_LOG")]
+    #[arg(long, default_value = "info,kube_client=off", env = "DAPPLE_LOG")]
     pub(crate) log: String,
     /// How to log.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

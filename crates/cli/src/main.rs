@@ -49,9 +49,16 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// One line: what failed, and all the causes it knows.
 fn fail(error: &anyhow::Error) -> ExitCode {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        // Many errors name their cause already.
+        if !text.contains(&cause) {
+            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+        }
+    }
     #[allow(clippy::print_stderr, reason = "this is where errors end")]
     {
-        eprintln!("error: {error:#}");
+        eprintln!("error: {text}");
     }
     ExitCode::from(2)
 }

@@ -42,10 +42,16 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<ExitCode> {
         bail!("--kubeconfig and --context name a cluster to install into: add --cluster, or leave them out");
     }
     let dir = cluster_dir(&args.local.name)?;
-    if let Some(running) = Cluster::open(&dir)? {
-        return found(&running).await;
-    }
     let progress = to_stderr();
+    if let Some(running) = Cluster::open(&dir)? {
+        let ended = running.processes().into_iter().find(|(_, process)| !process.is_alive());
+        let Some((name, _)) = ended else { return found(&running).await };
+        progress.note(&format!("{name} of cluster {:?} ended; starting the cluster anew", args.local.name));
+        running.stop().await?;
+    }
+    if args.real_node {
+        dapple_testbed::can_start_real_node()?;
+    }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let started = tokio::select! {

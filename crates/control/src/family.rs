@@ -68,7 +68,6 @@ impl Family {
             let standing = self.standing(client).await;
             if !matches!(standing, Standing::Ours | Standing::Unknown(..)) {
                 metrics.family_serving(self.name(), false);
-                warn!(family = self.name(), "given up: {standing}");
                 return;
             }
         }

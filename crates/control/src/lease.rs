@@ -257,7 +257,7 @@ impl Elector {
         let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
         match (changed, now) {
             (true, true) => info!(lease = %self.name, identity = %self.identity, "leading"),
-            (true, false) => warn!(lease = %self.name, identity = %self.identity, "no longer leading"),
+            (true, false) => info!(lease = %self.name, identity = %self.identity, "no longer leading"),
             _ => {}
         }
     }

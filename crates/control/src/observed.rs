@@ -64,9 +64,21 @@ impl<'de, W: Wire> Deserialize<'de> for Observed<W> {
             resource_version: metadata.resource_version,
             ..ObjectMeta::default()
         };
-        let object = serde_json::from_str(raw.get()).map_err(|error| error.to_string());
+        let object = serde_json::from_str(raw.get()).or_else(|_| explain(raw.get()));
         Ok(Self { meta, object })
     }
+}
+
+/// Reads it once more, slowly, to tell which field is wrong. Only what cannot be read pays for this.
+fn explain<W: Wire>(text: &str) -> Result<W, String> {
+    let reader = &mut serde_json::Deserializer::from_str(text);
+    serde_path_to_error::deserialize(reader).map_err(|error| {
+        let path = error.path().to_string();
+        let reason = error.into_inner().to_string();
+        // The position is in the API server's own text, which nobody sees.
+        let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
+        format!("{path}: {reason}")
+    })
 }
 
 impl<W: Wire> kube::Resource for Observed<W> {
@@ -133,6 +145,6 @@ mod tests {
         let observed = observe(r#"{"metadata":{"name":"a","namespace":"b","resourceVersion":"7"},"count":"three"}"#);
         assert_eq!(observed.resource_version().as_deref(), Some("7"));
         let reason = observed.object.unwrap_err();
-        assert!(reason.contains(r#"invalid type: string "three", expected u8"#), "{reason}");
+        assert_eq!(reason, r#"count: invalid type: string "three", expected u8"#);
     }
 }

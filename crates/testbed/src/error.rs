@@ -17,7 +17,7 @@ pub enum Error {
         source: io::Error,
     },
     /// No home folder and no override: nowhere to keep things.
-    #[error("no folder for {what}: set HOME, {variable} or pass one")]
+    #[error("no folder for {what}: set HOME or {variable}")]
     NoHome {
         /// What would have been kept there.
         what: &'static str,
@@ -26,14 +26,14 @@ pub enum Error {
     },
     /// Go is not on PATH.
     #[error(
-        "Go is missing, and {missing} must be built: install Go 1.26 or newer (Debian: apt-get install golang-1.26; or https://go.dev/dl), or point KUBEBUILDER_ASSETS at ready binaries"
+        "Go is missing, and {missing} must be built: install Go 1.26.6 or newer (Debian: apt-get install golang-1.26; or https://go.dev/dl), or point KUBEBUILDER_ASSETS at ready binaries"
     )]
     GoMissing {
         /// The binaries wanted.
         missing: String,
     },
     /// Go is on PATH but too old.
-    #[error("{found} is too old to build {missing}: install Go 1.26 or newer (https://go.dev/dl)")]
+    #[error("{found} is too old to build {missing}: install Go 1.26.6 or newer (https://go.dev/dl)")]
     GoTooOld {
         /// What `go version` said.
         found: String,

@@ -33,7 +33,7 @@ pub use error::{Error, Result};
 pub use files::{cache_root, clusters_root, temporary_root};
 pub use fleet::Fleet;
 pub use kwok::Readiness;
-pub use node::{RealNode, RealNodeSpec};
+pub use node::{RealNode, RealNodeSpec, can_start_real_node};
 pub use process::{Lifetime, ProcessId};
 pub use progress::Progress;
 pub use shared::shared;

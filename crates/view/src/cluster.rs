@@ -83,7 +83,7 @@ impl fmt::Display for ClusterView {
         line("logs", &self.logs)?;
         let dead: Vec<&str> = self.processes.iter().filter(|is| !is.alive).map(|is| is.name.as_str()).collect();
         if !dead.is_empty() {
-            line("ended", &format!("{}; its log says why", dead.join(", ")))?;
+            line("ended", &format!("{}; the logs say why", dead.join(", ")))?;
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ mod tests {
         sick.leader = None;
         assert!(!sick.is_well());
         let text = sick.to_string();
-        assert!(text.contains("ended       etcd; its log says why") && text.contains("no manager holds the lease"));
+        assert!(text.contains("ended       etcd; the logs say why") && text.contains("no manager holds the lease"));
         assert_eq!(serde_json::to_value(&sick).expect("it serialises")["processes"][0]["alive"], false);
     }
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::node_pool::{NodePoolSpec, NodePoolStatus};
-use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate};
+use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate, selects_own_template};
 use crate::object::{ApiVersion, Kind, resource};
 use crate::schema;
 use crate::template::{NodeSelectorTerm, Patch, Toleration};
@@ -48,24 +48,8 @@ resource!(YurtAppSet, super::GROUP, "v1alpha1", "yurtappsets", NamespaceResource
         "rule": "!has(self.workloadTemplate.statefulSetTemplate) || \
                  !has(self.workloadTemplate.statefulSetTemplate.spec.replicas)",
         "message": "statefulSetTemplate.spec.replicas must be left out: give each pool its own in topology.pools"
-    },
-    {
-        "rule": "!has(self.selector.matchLabels) || !has(self.workloadTemplate.deploymentTemplate) || \
-                 self.selector.matchLabels.all(key, has(self.workloadTemplate.deploymentTemplate.metadata) && \
-                 has(self.workloadTemplate.deploymentTemplate.metadata.labels) && \
-                 key in self.workloadTemplate.deploymentTemplate.metadata.labels && \
-                 self.workloadTemplate.deploymentTemplate.metadata.labels[key] == self.selector.matchLabels[key])",
-        "message": "deploymentTemplate.metadata.labels must contain every label of spec.selector.matchLabels"
-    },
-    {
-        "rule": "!has(self.selector.matchLabels) || !has(self.workloadTemplate.statefulSetTemplate) || \
-                 self.selector.matchLabels.all(key, has(self.workloadTemplate.statefulSetTemplate.metadata) && \
-                 has(self.workloadTemplate.statefulSetTemplate.metadata.labels) && \
-                 key in self.workloadTemplate.statefulSetTemplate.metadata.labels && \
-                 self.workloadTemplate.statefulSetTemplate.metadata.labels[key] == self.selector.matchLabels[key])",
-        "message": "statefulSetTemplate.metadata.labels must contain every label of spec.selector.matchLabels"
     }
-]))]
+]), transform = selects_own_template)]
 pub struct YurtAppSetSpec {
     /// Which workloads are this application's. Must match the labels of the template; can't be changed later.
     #[schemars(schema_with = "schema::fixed_selector")]

@@ -79,6 +79,25 @@ impl WorkloadTemplate {
     }
 }
 
+/// Adds the rules that a selector must match the labels of the workload template beside it.
+pub(super) fn selects_own_template(schema: &mut schemars::Schema) {
+    let rule = |template: &str| {
+        let labels = format!("self.workloadTemplate.{template}.metadata.labels");
+        serde_json::json!({
+            "rule": format!(
+                "!has(self.selector.matchLabels) || !has(self.workloadTemplate.{template}) || \
+                 self.selector.matchLabels.all(key, has(self.workloadTemplate.{template}.metadata) && \
+                 has({labels}) && key in {labels} && {labels}[key] == self.selector.matchLabels[key])"
+            ),
+            "message": format!("{template}.metadata.labels must contain every label of spec.selector.matchLabels"),
+        })
+    };
+    let rules = schema.ensure_object().entry("x-kubernetes-validations").or_insert_with(|| serde_json::json!([]));
+    if let Some(rules) = rules.as_array_mut() {
+        rules.extend(["deploymentTemplate", "statefulSetTemplate"].map(rule));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

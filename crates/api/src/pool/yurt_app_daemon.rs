@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, O
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate};
+use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate, selects_own_template};
 use crate::object::{ApiVersion, Kind, resource};
 use crate::schema;
 
@@ -34,6 +34,7 @@ resource!(YurtAppDaemon, super::GROUP, "v1alpha1", "yurtappdaemons", NamespaceRe
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(transform = selects_own_template)]
 pub struct YurtAppDaemonSpec {
     /// Which workloads are this application's. Must match the labels of the template; can't be changed later.
     #[schemars(schema_with = "schema::fixed_selector")]

@@ -59,7 +59,7 @@ async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
         about.and_then(|event| event.note).ok_or_else(|| "no event".to_owned())
     })
     .await;
-    assert!(note.contains("NodeGroup") && note.contains("not-a-list"), "{note}");
+    assert!(note.contains("NodeGroup") && note.contains("spec.nodes: ") && note.contains("not-a-list"), "{note}");
     let (_, metrics) = http_get(manager.address, "/metrics").await.unwrap();
     assert!(metrics.contains("dapple_malformed_objects_total{kind=\"NodeGroup\"}"), "{metrics}");
     drop(manager);

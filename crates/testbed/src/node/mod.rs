@@ -98,6 +98,11 @@ impl Layout {
     }
 }
 
+/// Whether this process may start a real node at all.
+pub fn can_start_real_node() -> Result<()> {
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err(Error::NotRoot) }
+}
+
 impl Cluster {
     /// Starts a real node and waits until it is ready; `binaries` must have been obtained with `Need::RealNode`.
     ///
@@ -109,9 +114,7 @@ impl Cluster {
         binaries: &Binaries,
         progress: &dyn Progress,
     ) -> Result<RealNode> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(Error::NotRoot);
-        }
+        can_start_real_node()?;
         packages::ensure(self.dir(), progress)?;
         let cgroup = format!("dapple-{}", crate::files::unique());
         let layout = Layout { dir: self.dir().join("nodes").join(&spec.name), name: spec.name.clone(), cgroup };

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// The oldest Go that builds the pinned modules.
-const OLDEST_GO: (u32, u32) = (1, 26);
+const OLDEST_GO: (u32, u32, u32) = (1, 26, 6);
 
 /// Builds the programs and takes them into the cache, whose lock the caller holds.
 pub(super) fn build(
@@ -167,25 +167,32 @@ fn find_go(missing: &str) -> Result<PathBuf> {
     find_go_in(std::env::split_paths(&path).chain(usual), missing)
 }
 
+/// The first Go that is new enough; an old one earlier on the PATH does not hide it.
 fn find_go_in(folders: impl Iterator<Item = PathBuf>, missing: &str) -> Result<PathBuf> {
-    let go = folders.map(|folder| folder.join("go")).find(|path| path.is_file());
-    let go = go.ok_or_else(|| Error::GoMissing { missing: missing.to_owned() })?;
-    let output = Command::new(&go).arg("version").output().map_err(|source| Error::Spawn {
-        program: go.display().to_string(),
-        source,
-        remedy: "install Go 1.26 or newer (https://go.dev/dl)",
-    })?;
-    let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    match go_version(&found) {
-        Some(version) if version >= OLDEST_GO => Ok(go),
-        _ => Err(Error::GoTooOld { found, missing: missing.to_owned() }),
+    let mut too_old = None;
+    for go in folders.map(|folder| folder.join("go")).filter(|path| path.is_file()) {
+        let output = Command::new(&go).arg("version").output().map_err(|source| Error::Spawn {
+            program: go.display().to_string(),
+            source,
+            remedy: "install Go 1.26.6 or newer (https://go.dev/dl)",
+        })?;
+        let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if go_version(&found).is_some_and(|version| version >= OLDEST_GO) {
+            return Ok(go);
+        }
+        too_old.get_or_insert(found);
     }
+    let missing = missing.to_owned();
+    Err(too_old.map_or(Error::GoMissing { missing: missing.clone() }, |found| Error::GoTooOld { found, missing }))
 }
 
-fn go_version(answer: &str) -> Option<(u32, u32)> {
+fn go_version(answer: &str) -> Option<(u32, u32, u32)> {
     let version = answer.split_ascii_whitespace().find_map(|word| word.strip_prefix("go1."))?;
-    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
-    Some((1, digits.parse().ok()?))
+    let mut numbers = version.split('.').map(|part| {
+        let digits = part.len() - part.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        part[..digits].parse().ok()
+    });
+    Some((1, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
 }
 
 /// Removes the work of builds that were killed: we hold the lock, so none of it is in use.
@@ -205,9 +212,9 @@ mod tests {
 
     #[test]
     fn reads_go_versions() {
-        assert_eq!(go_version("go version go1.26.8 linux/amd64"), Some((1, 26)));
-        assert_eq!(go_version("go version go1.27rc1 linux/amd64"), Some((1, 27)));
-        assert_eq!(go_version("go version go1.9 linux/amd64"), Some((1, 9)));
+        assert_eq!(go_version("go version go1.26.8 linux/amd64"), Some((1, 26, 8)));
+        assert_eq!(go_version("go version go1.27rc1 linux/amd64"), Some((1, 27, 0)));
+        assert_eq!(go_version("go version go1.9 linux/amd64"), Some((1, 9, 0)));
         assert_eq!(go_version("gccgo"), None);
     }
 
@@ -232,11 +239,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let find = || find_go_in(std::iter::once(dir.path().to_owned()), "etcd, kwok");
         let message = find().unwrap_err().to_string();
-        assert!(message.starts_with("Go is missing, and etcd, kwok must be built: install Go 1.26"), "{message}");
+        assert!(message.starts_with("Go is missing, and etcd, kwok must be built: install Go 1.26.6"), "{message}");
         fake_go(dir.path(), "echo go version go1.22.2 linux/amd64");
         let message = find().unwrap_err().to_string();
         assert!(message.contains("go1.22.2 linux/amd64 is too old") && !message.contains('\n'), "{message}");
-        let go = fake_go(dir.path(), "echo go version go1.26.0 linux/amd64");
+        let go = fake_go(dir.path(), "echo go version go1.26.6 linux/amd64");
         assert_eq!(find().unwrap(), go);
     }
 
