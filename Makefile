@@ -19,6 +19,7 @@ upstream:            ## Builds etcd, Kubernetes, kwok and containerd once into t
 bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin caches
 	cargo run --release -p dapple-bench --bin startup
+	cargo run --release -p dapple-bench --bin merge
 
 fmt:
 	cargo fmt --all

@@ -118,6 +118,21 @@ pub fn pod(number: usize, nodes: usize) -> String {
     .to_string()
 }
 
+/// A pod template with this many containers, of the kind that DaemonSets have.
+pub fn pod_template(containers: usize) -> Value {
+    let pod: Value = serde_json::from_str(&pod(0, 1)).unwrap_or_default();
+    let container = |number: usize| {
+        let mut container = pod["spec"]["containers"][0].clone();
+        container["name"] = json!(format!("c{number}"));
+        container
+    };
+    let list: Vec<Value> = (0..containers).map(container).collect();
+    json!({
+        "metadata": {"labels": pod["metadata"]["labels"], "annotations": pod["metadata"]["annotations"]},
+        "spec": {"containers": list, "volumes": pod["spec"]["volumes"], "tolerations": pod["spec"]["tolerations"], "hostNetwork": true},
+    })
+}
+
 fn uid(number: usize) -> String {
     format!("{number:08x}-5b1c-4c7e-9f3a-{number:012x}")
 }

@@ -1,0 +1,228 @@
+//! Edits: every override form, compiled to one list of changes that remember where they came from.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::container::{self, ContainerError};
+use crate::image::{Component, ImageError, Operation};
+use crate::merge::{MergeError, patch_template};
+use crate::plain::{PlainError, apply_plain};
+use crate::references;
+
+/// Where an edit came from: an object, and the rule in it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// The object, as people name it: `DaemonSet default/agent`.
+    pub object: String,
+    /// The rule in it, as a path: `spec.patches[1]`.
+    pub rule: String,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.object, self.rule)
+    }
+}
+
+/// One change to a pod template, and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// Where it came from.
+    pub source: Source,
+    /// What it does.
+    pub change: Change,
+}
+
+/// A change to a pod template.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A strategic merge patch.
+    Merge(Value),
+    /// One operation of RFC 6902.
+    Plain {
+        /// Where, by RFC 6901; the first slash may be missing.
+        path: String,
+        /// What to do there.
+        operator: PlainOperator,
+        /// With what; not for a removal.
+        value: Value,
+    },
+    /// A part of image names.
+    Image {
+        /// The image at this path only (RFC 6901); otherwise that of every container, init containers aside.
+        only_at: Option<String>,
+        /// Which part.
+        component: Component,
+        /// What to do with it.
+        operator: ImageOperator,
+    },
+    /// Items of a container's command or arguments.
+    Words {
+        /// The container.
+        container: String,
+        /// Which list.
+        list: WordList,
+        /// What to do with them.
+        operator: WordOperator,
+        /// The items.
+        words: Vec<String>,
+    },
+    /// The image of a container.
+    SetImage {
+        /// The container.
+        container: String,
+        /// The image.
+        image: String,
+    },
+    /// Environment variables of a container.
+    SetEnv {
+        /// The container.
+        container: String,
+        /// Names and values, sorted by name.
+        variables: Vec<(String, String)>,
+    },
+    /// Another object in the place of one that the template refers to.
+    Refer {
+        /// What kind of object.
+        kind: ReferenceKind,
+        /// The name that is referred to.
+        from: String,
+        /// The name to refer to instead.
+        to: String,
+    },
+}
+
+/// An operation of RFC 6902.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PlainOperator {
+    /// Adds, or replaces what is there.
+    Add,
+    /// Replaces what is there.
+    Replace,
+    /// Removes what is there.
+    Remove,
+}
+
+/// What to do with a part of an image name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageOperator {
+    /// Put this behind it.
+    Add(String),
+    /// Put this in its place.
+    Replace(String),
+    /// Take it away.
+    Remove,
+}
+
+impl ImageOperator {
+    pub(crate) fn operation(&self) -> Operation<'_> {
+        match self {
+            Self::Add(value) => Operation::Add(value),
+            Self::Replace(value) => Operation::Replace(value),
+            Self::Remove => Operation::Remove,
+        }
+    }
+}
+
+/// A list of words in a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WordList {
+    /// `command`.
+    Command,
+    /// `args`.
+    Args,
+}
+
+/// What to do with words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WordOperator {
+    /// Put them behind those that are there.
+    Add,
+    /// Take away every one that equals one of them.
+    Remove,
+}
+
+/// What a template refers to by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReferenceKind {
+    /// A ConfigMap: volumes, plain and projected, `env` and `envFrom`.
+    ConfigMap,
+    /// A Secret: the same, and `imagePullSecrets`.
+    Secret,
+    /// A PersistentVolumeClaim: volumes.
+    PersistentVolumeClaim,
+}
+
+/// Why an edit does not apply.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{source_of_edit}: {problem}")]
+pub struct EditError {
+    /// Where the edit came from.
+    pub source_of_edit: Source,
+    /// What is wrong with it.
+    pub problem: EditProblem,
+}
+
+/// What can be wrong with an edit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditProblem {
+    /// The strategic merge patch does not apply.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+    /// The operation of RFC 6902 does not apply.
+    #[error(transparent)]
+    Plain(#[from] PlainError),
+    /// The image name, or what it would become, is not valid.
+    #[error("{path}: {error}")]
+    Image {
+        /// Where the image is.
+        path: String,
+        /// What is wrong.
+        error: ImageError,
+    },
+    /// The template has no such container, or no such image.
+    #[error(transparent)]
+    Container(#[from] ContainerError),
+}
+
+/// Something that is probably not meant, and no error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Where the edit came from.
+    pub source: Source,
+    /// What is odd about it.
+    pub text: String,
+}
+
+impl Edit {
+    /// Makes the change. On an error the template is left half changed: edit a copy if it is still needed.
+    pub fn apply(&self, template: &mut Value) -> Result<Option<Warning>, EditError> {
+        let warning = self.change.apply(template);
+        let warning = warning.map_err(|problem| EditError { source_of_edit: self.source.clone(), problem })?;
+        Ok(warning.map(|text| Warning { source: self.source.clone(), text }))
+    }
+}
+
+impl Change {
+    fn apply(&self, template: &mut Value) -> Result<Option<String>, EditProblem> {
+        match self {
+            Self::Merge(patch) => patch_template(template, patch)?,
+            Self::Plain { path, operator, value } => apply_plain(template, path, *operator, value)?,
+            Self::Image { only_at, component, operator } => {
+                container::change_images(template, only_at.as_deref(), *component, operator.operation())?;
+            }
+            Self::Words { container, list, operator, words } => {
+                container::change_words(template, container, *list, *operator, words)?;
+            }
+            Self::SetImage { container, image } => container::set_image(template, container, image)?,
+            Self::SetEnv { container, variables } => container::set_env(template, container, variables)?,
+            Self::Refer { kind, from, to } => {
+                if references::replace(template, *kind, from, to) == 0 {
+                    return Ok(Some(format!("nothing refers to the {kind:?} {from:?}, so nothing was replaced")));
+                }
+            }
+        }
+        Ok(None)
+    }
+}

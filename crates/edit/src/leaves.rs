@@ -1,0 +1,188 @@
+//! Which fields differ between two templates.
+//!
+//! A template is taken apart into leaves: plain values, empty objects, and lists that do not merge. Items of lists that
+//! merge by a key are told apart by it, so that `env[name=CACHE].value` stays one field wherever it stands; the order of
+//! such a list is a place of its own, and differs only if items that both have changed places.
+
+use serde_json::{Map, Value};
+
+use crate::path::{Path, Step};
+use crate::schema::{Merge, Shape};
+
+/// A leaf, or the order of a list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    path: Path,
+    is_order: bool,
+}
+
+impl Place {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A place, what was there and what is there.
+pub(crate) type Difference = (Place, Option<Value>, Option<Value>);
+
+/// Every place at which the two differ.
+pub(crate) fn differences(before: &Value, after: &Value, shape: Shape) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let at = At { shape, merge: Merge::DEFAULT };
+    compare(Some(before), Some(after), at, &mut Vec::new(), &mut found);
+    found
+}
+
+/// Whether items that both have are in the same order in both.
+fn same_order(before: &[&Value], after: &[&Value]) -> bool {
+    let in_before = before.iter().filter(|key| after.contains(key));
+    in_before.eq(after.iter().filter(|key| before.contains(key)))
+}
+
+/// What the schema says of a value.
+#[derive(Clone, Copy)]
+struct At {
+    shape: Shape,
+    merge: Merge,
+}
+
+impl At {
+    fn field(self, name: &str) -> Self {
+        let field = match self.shape {
+            Shape::Object(id) => id.get().field(name),
+            _ => None,
+        };
+        field.map_or(Self { shape: Shape::Any, merge: Merge::DEFAULT }, |field| Self {
+            shape: field.shape,
+            merge: field.merge,
+        })
+    }
+
+    fn item(self) -> Self {
+        let shape = if let Shape::List(item) = self.shape { *item } else { Shape::Any };
+        Self { shape, merge: Merge::DEFAULT }
+    }
+}
+
+/// How a value is taken apart.
+enum Parts<'a> {
+    Fields(&'a Map<String, Value>),
+    Items(&'static str, Vec<(&'a Value, &'a Value)>),
+    Leaf(&'a Value),
+}
+
+impl<'a> Parts<'a> {
+    fn of(value: &'a Value, at: At) -> Self {
+        match (value, at.merge.key) {
+            (Value::Object(map), _) if !map.is_empty() => Self::Fields(map),
+            (Value::Array(items), Some(key)) if at.merge.lists && !items.is_empty() => {
+                let keyed = items
+                    .iter()
+                    .map(|item| Some((item.get(key).filter(|key| !key.is_object() && !key.is_array())?, item)));
+                match keyed.collect::<Option<Vec<_>>>() {
+                    Some(keyed) if are_distinct(&keyed) => Self::Items(key, keyed),
+                    _ => Self::Leaf(value),
+                }
+            }
+            _ => Self::Leaf(value),
+        }
+    }
+}
+
+fn are_distinct(keyed: &[(&Value, &Value)]) -> bool {
+    keyed.iter().enumerate().all(|(number, (key, _))| keyed[..number].iter().all(|(other, _)| other != key))
+}
+
+fn compare(before: Option<&Value>, after: Option<&Value>, at: At, path: &mut Vec<Step>, found: &mut Vec<Difference>) {
+    if before == after {
+        return;
+    }
+    match (before.map(|value| Parts::of(value, at)), after.map(|value| Parts::of(value, at))) {
+        (Some(Parts::Fields(before)), Some(Parts::Fields(after))) => {
+            for (name, value) in before {
+                step(Step::Field(name.clone()), path, |path| {
+                    compare(Some(value), after.get(name), at.field(name), path, found)
+                });
+            }
+            for (name, value) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
+                step(Step::Field(name.clone()), path, |path| compare(None, Some(value), at.field(name), path, found));
+            }
+        }
+        (Some(Parts::Items(key, before)), Some(Parts::Items(_, after))) => {
+            compare_items(key, &before, &after, at, path, found);
+        }
+        (before, after) => {
+            if let Some(before) = before {
+                each_leaf(before, at, path, &mut |path, leaf| found.push((leaf_at(path), Some(leaf.clone()), None)));
+            }
+            if let Some(after) = after {
+                each_leaf(after, at, path, &mut |path, leaf| set_after(found, leaf_at(path), leaf));
+            }
+        }
+    }
+}
+
+/// A leaf that was there before and is there after is one difference, not two.
+fn set_after(found: &mut Vec<Difference>, place: Place, leaf: &Value) {
+    match found.iter_mut().rev().find(|(known, _, _)| *known == place) {
+        Some((_, _, after)) => *after = Some(leaf.clone()),
+        None => found.push((place, None, Some(leaf.clone()))),
+    }
+}
+
+fn compare_items(
+    key: &'static str,
+    before: &[(&Value, &Value)],
+    after: &[(&Value, &Value)],
+    at: At,
+    path: &mut Vec<Step>,
+    found: &mut Vec<Difference>,
+) {
+    let get = |items: &[(&Value, &Value)], wanted: &Value| items.iter().any(|(known, _)| *known == wanted);
+    for (value, item) in before {
+        let now = after.iter().find(|(known, _)| known == value).map(|(_, item)| *item);
+        step(keyed(key, value), path, |path| compare(Some(item), now, at.item(), path, found));
+    }
+    for (value, item) in after.iter().filter(|(value, _)| !get(before, value)) {
+        step(keyed(key, value), path, |path| compare(None, Some(item), at.item(), path, found));
+    }
+    let (old, new): (Vec<&Value>, Vec<&Value>) =
+        (before.iter().map(|(key, _)| *key).collect(), after.iter().map(|(key, _)| *key).collect());
+    if !same_order(&old, &new) {
+        let list = |keys: Vec<&Value>| Some(Value::Array(keys.into_iter().cloned().collect()));
+        found.push((Place { path: Path::of(path), is_order: true }, list(old), list(new)));
+    }
+}
+
+fn each_leaf(parts: Parts<'_>, at: At, path: &mut Vec<Step>, visit: &mut dyn FnMut(&[Step], &Value)) {
+    match parts {
+        Parts::Leaf(leaf) => visit(path, leaf),
+        Parts::Fields(map) => {
+            for (name, value) in map {
+                let at = at.field(name);
+                step(Step::Field(name.clone()), path, |path| each_leaf(Parts::of(value, at), at, path, visit));
+            }
+        }
+        Parts::Items(key, items) => {
+            for (value, item) in items {
+                step(keyed(key, value), path, |path| each_leaf(Parts::of(item, at.item()), at.item(), path, visit));
+            }
+        }
+    }
+}
+
+fn leaf_at(path: &[Step]) -> Place {
+    Place { path: Path::of(path), is_order: false }
+}
+
+fn keyed(key: &str, value: &Value) -> Step {
+    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Step::Keyed { key: key.to_owned(), value }
+}
+
+fn step(into: Step, path: &mut Vec<Step>, act: impl FnOnce(&mut Vec<Step>)) {
+    path.push(into);
+    act(path);
+    path.pop();
+}

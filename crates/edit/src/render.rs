@@ -1,0 +1,151 @@
+//! Rendering: a base template and edits in order give a template, and say of every field that differs who set it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::edit::{Edit, EditError, Source, Warning};
+use crate::leaves::{Place, differences};
+use crate::path::Path;
+use crate::schema::POD_TEMPLATE;
+
+/// A rendered template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendering {
+    /// The template.
+    pub template: Value,
+    /// Names the rendering: equal templates have equal hashes, on every machine and in every version of dapple.
+    pub hash: String,
+    /// Every field that differs from the base, by path, with who set it.
+    pub origins: Vec<Origin>,
+    /// What is probably not meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// Where a field's value came from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Origin {
+    /// The field.
+    pub path: Path,
+    /// What the base has there, if anything. For the order of a list, the keys of its items.
+    pub before: Option<Value>,
+    /// What the template has there now, if anything.
+    pub after: Option<Value>,
+    /// Who set it.
+    pub set_by: Source,
+    /// Who set it before, with what, and was overruled; in the order of application.
+    pub overruled: Vec<(Source, Option<Value>)>,
+}
+
+/// Applies the edits in order. The first that does not apply fails the whole: half a rendering is none.
+pub fn render(base: &Value, edits: &[&Edit]) -> Result<Rendering, EditError> {
+    let mut template = base.clone();
+    let mut histories: BTreeMap<Place, Vec<Step>> = BTreeMap::new();
+    let mut warnings = Vec::new();
+    for edit in edits {
+        let before = template.clone();
+        warnings.extend(edit.apply(&mut template)?);
+        for (place, _, value) in differences(&before, &template, POD_TEMPLATE) {
+            histories.entry(place).or_default().push(Step { source: &edit.source, value });
+        }
+    }
+    // What differs in the end is told by comparing the ends; the steps only say who did it.
+    let mut origins: Vec<Origin> = differences(base, &template, POD_TEMPLATE)
+        .into_iter()
+        .filter_map(|(place, before, after)| origin(place, before, after, &histories))
+        .collect();
+    origins.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(Rendering { hash: hash(&template), template, origins, warnings })
+}
+
+/// One edit's doing at one place.
+struct Step<'a> {
+    source: &'a Source,
+    value: Option<Value>,
+}
+
+fn origin(
+    place: Place,
+    before: Option<Value>,
+    after: Option<Value>,
+    histories: &BTreeMap<Place, Vec<Step<'_>>>,
+) -> Option<Origin> {
+    let path = place.path().clone();
+    if let Some((last, earlier)) = histories.get(&place).and_then(|steps| steps.split_last()) {
+        let overruled = earlier.iter().map(|step| (step.source.clone(), step.value.clone())).collect();
+        return Some(Origin { path, before, after, set_by: last.source.clone(), overruled });
+    }
+    // An order that no single edit changed: one took an item out and another put it back elsewhere. The last that
+    // touched the list did it.
+    let below = histories.iter().filter(|(known, _)| known.path().is_below(&path));
+    let last = below.filter_map(|(_, steps)| steps.last()).next_back()?;
+    Some(Origin { path, before, after, set_by: last.source.clone(), overruled: Vec::new() })
+}
+
+/// Applies the edits in order, without saying who set what.
+pub fn render_plain(base: &Value, edits: &[&Edit]) -> Result<Value, EditError> {
+    let mut template = base.clone();
+    for edit in edits {
+        edit.apply(&mut template)?;
+    }
+    Ok(template)
+}
+
+/// The name of a template: the first 16 digits of the SHA-256 of its canonical JSON.
+pub fn hash(template: &Value) -> String {
+    let digest = Sha256::digest(canonical(template).as_bytes());
+    let mut text = String::with_capacity(16);
+    for byte in digest.iter().take(8) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// JSON without spaces, keys sorted, whatever the order in memory is.
+pub fn canonical(value: &Value) -> String {
+    let mut text = String::new();
+    write_canonical(value, &mut text);
+    text
+}
+
+fn write_canonical(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut names: Vec<&String> = map.keys().collect();
+            names.sort();
+            text.push('{');
+            for (number, name) in names.into_iter().enumerate() {
+                if number > 0 {
+                    text.push(',');
+                }
+                let _ = write!(text, "{}:", Value::String(name.clone()));
+                write_canonical(&map[name], text);
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for (number, item) in items.iter().enumerate() {
+                if number > 0 {
+                    text.push(',');
+                }
+                write_canonical(item, text);
+            }
+            text.push(']');
+        }
+        plain => {
+            let _ = write!(text, "{plain}");
+        }
+    }
+}
+
+/// The paths of every field that differs between two templates, sorted.
+pub fn changed_paths(before: &Value, after: &Value) -> Vec<Path> {
+    let places = differences(before, after, POD_TEMPLATE).into_iter();
+    let mut paths: Vec<Path> = places.map(|(place, _, _)| place.path().clone()).collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,229 @@
+//! Rendering: order, provenance, hashes, and what holds whatever the edits are.
+
+use dapple_edit::edit::{Change, Edit, ImageOperator, PlainOperator, ReferenceKind, Source, WordList, WordOperator};
+use dapple_edit::image::Component;
+use dapple_edit::render::{hash, render, render_plain};
+use serde_json::{Value, json};
+
+use crate::generate::pair;
+
+fn edit(rule: &str, change: Change) -> Edit {
+    Edit { source: Source { object: "DaemonSet default/agent".into(), rule: rule.into() }, change }
+}
+
+fn merge(rule: &str, patch: Value) -> Edit {
+    edit(rule, Change::Merge(patch))
+}
+
+fn base() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "agent"}},
+        "spec": {
+            "containers": [
+                {"name": "agent", "image": "r.io/agent:1", "args": ["-v"], "env": [{"name": "CACHE", "value": "500Gi"}],
+                 "envFrom": [{"configMapRef": {"name": "settings"}}]},
+                {"name": "side", "image": "side:1", "env": [{"name": "CONF", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "k"}}}]},
+            ],
+            "initContainers": [{"name": "init", "image": "init:1"}],
+            "volumes": [
+                {"name": "conf", "configMap": {"name": "settings"}},
+                {"name": "all", "projected": {"sources": [{"configMap": {"name": "settings"}}, {"secret": {"name": "token"}}]}},
+                {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}},
+            ],
+            "imagePullSecrets": [{"name": "token"}],
+        },
+    })
+}
+
+/// Origins as lines: path, before, after, who, and who was overruled.
+fn told(base: &Value, edits: &[Edit]) -> Vec<String> {
+    let rendering = render(base, &edits.iter().collect::<Vec<_>>()).unwrap();
+    let show = |value: &Option<Value>| value.as_ref().map_or("-".to_owned(), ToString::to_string);
+    let line = |origin: &dapple_edit::render::Origin| {
+        let overruled: Vec<String> =
+            origin.overruled.iter().map(|(by, value)| format!("{}={}", by.rule, show(value))).collect();
+        format!(
+            "{}: {} -> {} by {} over [{}]",
+            origin.path,
+            show(&origin.before),
+            show(&origin.after),
+            origin.set_by.rule,
+            overruled.join(", ")
+        )
+    };
+    rendering.origins.iter().map(line).collect()
+}
+
+#[test]
+fn every_changed_field_names_who_set_it_and_who_was_overruled() {
+    let low = merge(
+        "spec.patches[0]",
+        json!({"spec": {"containers": [{"name": "agent", "env": [{"name": "CACHE", "value": "1Ti"}, {"name": "NEW", "value": "x"}]}]}}),
+    );
+    let high = merge(
+        "spec.patches[1]",
+        json!({"spec": {"containers": [{"name": "agent", "env": [{"name": "CACHE", "value": "2Ti"}]}], "hostNetwork": true}}),
+    );
+    assert_eq!(
+        told(&base(), &[low, high]),
+        [
+            r#"spec.containers[name=agent].env[name=CACHE].value: "500Gi" -> "2Ti" by spec.patches[1] over [spec.patches[0]="1Ti"]"#,
+            r#"spec.containers[name=agent].env[name=NEW].name: - -> "NEW" by spec.patches[0] over []"#,
+            r#"spec.containers[name=agent].env[name=NEW].value: - -> "x" by spec.patches[0] over []"#,
+            r#"spec.hostNetwork: - -> true by spec.patches[1] over []"#,
+        ]
+    );
+}
+
+#[test]
+fn what_is_put_back_is_no_difference() {
+    let there = merge(
+        "spec.patches[0]",
+        json!({"spec": {"hostNetwork": true, "containers": [{"name": "agent", "image": "x:2"}]}}),
+    );
+    let back = merge(
+        "spec.patches[1]",
+        json!({"spec": {"hostNetwork": null, "containers": [{"name": "agent", "image": "r.io/agent:1"}]}}),
+    );
+    assert_eq!(told(&base(), &[there, back]), Vec::<String>::new());
+}
+
+#[test]
+fn a_changed_order_is_told() {
+    let order = merge("r", json!({"spec": {"$setElementOrder/containers": [{"name": "side"}, {"name": "agent"}]}}));
+    assert_eq!(told(&base(), &[order]), [r#"spec.containers: ["agent","side"] -> ["side","agent"] by r over []"#]);
+}
+
+#[test]
+fn overriders_do_what_they_say() {
+    let image = |only_at: Option<&str>| Change::Image {
+        only_at: only_at.map(str::to_owned),
+        component: Component::Registry,
+        operator: ImageOperator::Replace("beijing.registry.io".into()),
+    };
+    let words = |operator, words: &[&str]| Change::Words {
+        container: "agent".into(),
+        list: WordList::Args,
+        operator,
+        words: words.iter().map(|word| word.to_string()).collect(),
+    };
+    let edits = [
+        edit("image", image(None)),
+        edit("init", image(Some("/spec/initContainers/0/image"))),
+        edit("add", words(WordOperator::Add, &["--edge", "-v"])),
+        edit("remove", words(WordOperator::Remove, &["-v"])),
+        edit("plain", Change::Plain { path: "spec/priority".into(), operator: PlainOperator::Add, value: json!(7) }),
+        edit(
+            "env",
+            Change::SetEnv {
+                container: "side".into(),
+                variables: vec![("ADD".into(), "1".into()), ("CONF".into(), "2".into())],
+            },
+        ),
+        edit("set", Change::SetImage { container: "side".into(), image: "side:2".into() }),
+    ];
+    let rendered = render_plain(&base(), &edits.iter().collect::<Vec<_>>()).unwrap();
+    let spec = &rendered["spec"];
+    assert_eq!(spec["containers"][0]["image"], "beijing.registry.io/agent:1");
+    assert_eq!(spec["initContainers"][0]["image"], "beijing.registry.io/init:1");
+    assert_eq!(spec["containers"][0]["args"], json!(["--edge"]));
+    assert_eq!(spec["priority"], 7);
+    assert_eq!(spec["containers"][1]["env"], json!([{"name": "CONF", "value": "2"}, {"name": "ADD", "value": "1"}]));
+    assert_eq!(spec["containers"][1]["image"], "side:2");
+}
+
+#[test]
+fn references_are_replaced_wherever_they_are() {
+    let refer = |kind, from: &str, to: &str| edit("refer", Change::Refer { kind, from: from.into(), to: to.into() });
+    let edits = [
+        refer(ReferenceKind::ConfigMap, "settings", "settings-beijing"),
+        refer(ReferenceKind::Secret, "token", "token-beijing"),
+        refer(ReferenceKind::PersistentVolumeClaim, "disk", "disk-beijing"),
+    ];
+    let rendering = render(&base(), &edits.iter().collect::<Vec<_>>()).unwrap();
+    let text = rendering.template.to_string();
+    assert_eq!(text.matches("settings-beijing").count(), 4, "{text}");
+    assert_eq!(text.matches("token-beijing").count(), 2, "{text}");
+    assert_eq!(text.matches("disk-beijing").count(), 1, "{text}");
+    assert!(rendering.warnings.is_empty());
+    let nothing = refer(ReferenceKind::Secret, "none", "other");
+    let warned = render(&base(), &[&nothing]).unwrap();
+    assert_eq!(warned.warnings[0].text, "nothing refers to the Secret \"none\", so nothing was replaced");
+}
+
+#[test]
+fn errors_name_the_rule_and_the_field() {
+    for (change, part) in [
+        (Change::Merge(json!({"spec": {"containers": [{"image": "x"}]}})), r#"spec.containers: an item has no "name""#),
+        (
+            Change::SetImage { container: "none".into(), image: "x".into() },
+            r#"no container "none"; it has: agent, side, init"#,
+        ),
+        (Change::Plain { path: "/spec/none".into(), operator: PlainOperator::Replace, value: json!(1) }, "/spec/none"),
+        (
+            Change::Image {
+                only_at: Some("/spec/none".into()),
+                component: Component::Tag,
+                operator: ImageOperator::Remove,
+            },
+            "no image at /spec/none",
+        ),
+    ] {
+        let message = render(&base(), &[&edit("spec.rules[3]", change)]).expect_err(part).to_string();
+        assert!(message.starts_with("DaemonSet default/agent spec.rules[3]: ") && message.contains(part), "{message}");
+    }
+}
+
+/// Golden: these must never change, or every pod of every user restarts.
+#[test]
+fn hashes_are_stable_across_versions() {
+    assert_eq!(hash(&json!({})), "44136fa355b3678a");
+    assert_eq!(hash(&json!({"b": [1, 2.5, "x\n\u{e4}", null, true], "a": {"d": {}, "c": []}})), "e9a8382f97ea2b7b");
+    assert_eq!(hash(&base()), hash(&serde_json::from_str(&base().to_string()).unwrap()));
+}
+
+const SEEDS: u64 = 3_000;
+
+/// An empty patch is the identity.
+#[test]
+fn an_empty_patch_is_the_identity() {
+    for seed in 0..SEEDS {
+        let (template, _) = pair(seed);
+        let rendering = render(&template, &[&merge("r", json!({}))]).unwrap();
+        assert_eq!(rendering.template, template);
+        assert!(rendering.origins.is_empty());
+    }
+}
+
+/// Edits in order compose: rendering all is rendering the first, and then the others on that.
+#[test]
+fn edits_compose() {
+    let mut compared = 0;
+    for seed in 0..SEEDS {
+        let ((template, first), (_, second)) = (pair(seed), pair(seed + 1_000_000));
+        let (first, second) = (merge("a", first), merge("b", second));
+        let Ok(both) = render(&template, &[&first, &second]) else { continue };
+        let step = render_plain(&template, &[&first]).unwrap();
+        assert_eq!(both.template, render_plain(&step, &[&second]).unwrap(), "seed {seed}");
+        assert_eq!(both.template, render_plain(&template, &[&first, &second]).unwrap(), "seed {seed}");
+        compared += 1;
+    }
+    assert!(compared > SEEDS / 5, "only {compared}");
+}
+
+/// Provenance names a field exactly if it differs from the base: there are origins if and only if the templates differ,
+/// each has two different values, and what the base and the rendering say there are these values.
+#[test]
+fn provenance_names_exactly_what_differs() {
+    let mut compared = 0;
+    for seed in 0..SEEDS {
+        let ((template, first), (_, second)) = (pair(seed), pair(seed + 2_000_000));
+        let Ok(rendering) = render(&template, &[&merge("a", first), &merge("b", second)]) else { continue };
+        assert_eq!(rendering.origins.is_empty(), rendering.template == template, "seed {seed}");
+        let direct = dapple_edit::render::changed_paths(&template, &rendering.template);
+        let told: Vec<_> = rendering.origins.iter().map(|origin| origin.path.clone()).collect();
+        assert_eq!(told, direct, "seed {seed}");
+        compared += 1;
+    }
+    assert!(compared > SEEDS / 5, "only {compared}");
+}
