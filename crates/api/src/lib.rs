@@ -10,6 +10,7 @@ pub mod marker;
 pub mod object;
 pub mod pool;
 mod schema;
+pub mod selector;
 mod structural;
 pub mod template;
 mod yaml;

@@ -142,10 +142,10 @@ fn compare_items(
     let get = |items: &[(&Value, &Value)], wanted: &Value| items.iter().any(|(known, _)| *known == wanted);
     for (value, item) in before {
         let now = after.iter().find(|(known, _)| known == value).map(|(_, item)| *item);
-        step(keyed(key, value), path, |path| compare(Some(item), now, at.item(), path, found));
+        step(Step::keyed(key, value), path, |path| compare(Some(item), now, at.item(), path, found));
     }
     for (value, item) in after.iter().filter(|(value, _)| !get(before, value)) {
-        step(keyed(key, value), path, |path| compare(None, Some(item), at.item(), path, found));
+        step(Step::keyed(key, value), path, |path| compare(None, Some(item), at.item(), path, found));
     }
     let (old, new): (Vec<&Value>, Vec<&Value>) =
         (before.iter().map(|(key, _)| *key).collect(), after.iter().map(|(key, _)| *key).collect());
@@ -166,7 +166,9 @@ fn each_leaf(parts: Parts<'_>, at: At, path: &mut Vec<Step>, visit: &mut dyn FnM
         }
         Parts::Items(key, items) => {
             for (value, item) in items {
-                step(keyed(key, value), path, |path| each_leaf(Parts::of(item, at.item()), at.item(), path, visit));
+                step(Step::keyed(key, value), path, |path| {
+                    each_leaf(Parts::of(item, at.item()), at.item(), path, visit)
+                });
             }
         }
     }
@@ -174,11 +176,6 @@ fn each_leaf(parts: Parts<'_>, at: At, path: &mut Vec<Step>, visit: &mut dyn FnM
 
 fn leaf_at(path: &[Step]) -> Place {
     Place { path: Path::of(path), is_order: false }
-}
-
-fn keyed(key: &str, value: &Value) -> Step {
-    let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Step::Keyed { key: key.to_owned(), value }
 }
 
 fn step(into: Step, path: &mut Vec<Step>, act: impl FnOnce(&mut Vec<Step>)) {

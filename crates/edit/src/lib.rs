@@ -1,12 +1,19 @@
 //! Changing a pod template: every override form compiles to edits, and every edit remembers where it came from. No I/O.
+//!
+//! [`daemonset`], [`group`] and [`pool`] compile what users write to [`edit::Edit`]s; [`render`] applies them in order and
+//! says who set what.
 
+pub mod check;
 mod container;
+pub mod daemonset;
 pub mod edit;
+pub mod group;
 pub mod image;
 mod leaves;
 pub mod merge;
 pub mod path;
 mod plain;
+pub mod pool;
 mod references;
 pub mod render;
 pub mod schema;

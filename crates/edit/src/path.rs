@@ -20,6 +20,14 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Into the item of a list that has this value at `key`.
+    pub(crate) fn keyed(key: &str, value: &Value) -> Self {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Self::Keyed { key: key.to_owned(), value }
+    }
+}
+
 /// A place in a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(Vec<Step>);
@@ -47,8 +55,7 @@ impl Path {
 
     /// Runs `act` inside the item of a list that has this value at `key`.
     pub(crate) fn in_keyed<T>(&mut self, key: &str, value: &Value, act: impl FnOnce(&mut Self) -> T) -> T {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        self.inside(Step::Keyed { key: key.to_owned(), value }, act)
+        self.inside(Step::keyed(key, value), act)
     }
 
     fn inside<T>(&mut self, step: Step, act: impl FnOnce(&mut Self) -> T) -> T {

@@ -48,14 +48,6 @@ impl DaemonSetSpec {
     pub fn partitioned_scaling(&self) -> bool {
         self.scale_strategy.as_ref().and_then(|strategy| strategy.partitioned_scaling).unwrap_or(false)
     }
-
-    /// The patches in the order they apply: ascending priority, list order within one priority. The last one wins.
-    pub fn ordered_patches(&self) -> Vec<&DaemonSetPatch> {
-        let mut patches: Vec<&DaemonSetPatch> = self.patches.iter().collect();
-        // The sort is stable, so equal priorities keep their order.
-        patches.sort_by_key(|patch| patch.priority());
-        patches
-    }
 }
 
 impl DaemonSetPatch {
@@ -152,18 +144,5 @@ mod tests {
                 RollingUpdate { max_surge: Some(IntOrString::String(surge.into())), ..RollingUpdate::default() };
             assert_eq!(update.max_unavailable(), IntOrString::Int(unavailable), "{surge}");
         }
-    }
-
-    #[test]
-    fn patches_apply_by_priority_then_by_place() {
-        let patch = |name: &str, priority| DaemonSetPatch {
-            patch: crate::template::Patch(name.into()),
-            priority,
-            ..DaemonSetPatch::default()
-        };
-        let patches = vec![patch("a", Some(5)), patch("b", None), patch("c", Some(-1)), patch("d", Some(0))];
-        let spec = DaemonSetSpec { patches, ..DaemonSetSpec::default() };
-        let order: Vec<_> = spec.ordered_patches().iter().map(|patch| patch.patch.0.clone()).collect();
-        assert_eq!(order, ["c", "b", "d", "a"]);
     }
 }

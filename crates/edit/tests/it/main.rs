@@ -5,3 +5,4 @@ mod cases;
 mod differential;
 mod generate;
 mod rendering;
+mod stories;

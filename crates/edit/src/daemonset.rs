@@ -1,0 +1,49 @@
+//! The patches of a DaemonSet as edits.
+
+use dapple_api::daemonset::DaemonSetSpec;
+use dapple_api::selector::{Selector, SelectorError};
+
+use crate::edit::{Change, Edit, Source};
+
+/// A patch, ready to be applied to the nodes it is for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Patch {
+    /// Which nodes it is for.
+    pub selector: Selector,
+    /// What it does there.
+    pub edit: Edit,
+}
+
+/// A patch whose selector cannot be used. It matches nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}.selector.{error}")]
+pub struct BadSelector {
+    /// The patch.
+    pub rule: String,
+    /// What is wrong.
+    pub error: SelectorError,
+}
+
+/// The patches of a DaemonSet in the order they apply: ascending priority, list order within one priority. One that is
+/// wrong does not keep the others from being used.
+pub fn patches(object: &str, spec: &DaemonSetSpec) -> (Vec<Patch>, Vec<BadSelector>) {
+    let mut in_order: Vec<_> = spec.patches.iter().enumerate().collect();
+    in_order.sort_by_key(|(_, patch)| patch.priority());
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for (index, patch) in in_order {
+        let rule = format!("spec.patches[{index}]");
+        match Selector::new(&patch.selector) {
+            Ok(selector) => {
+                let source = Source { object: object.to_owned(), rule };
+                good.push(Patch { selector, edit: Edit { source, change: Change::Merge(patch.patch.0.clone()) } });
+            }
+            Err(error) => bad.push(BadSelector { rule, error }),
+        }
+    }
+    (good, bad)
+}
+
+/// The edits for a node with these labels. Nodes with the same edits share one rendering.
+pub fn edits_for<'a, 'l>(patches: &'a [Patch], label: impl Fn(&str) -> Option<&'l str>) -> Vec<&'a Edit> {
+    patches.iter().filter(|patch| patch.selector.matches(&label)).map(|patch| &patch.edit).collect()
+}

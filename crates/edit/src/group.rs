@@ -1,0 +1,88 @@
+//! The rules of an OverridePolicy as edits.
+
+use dapple_api::group::{
+    CommandArgsOverrider, ImageComponent, ImageOverrider, OverridePolicySpec, OverriderOperator, PlaintextOverrider,
+};
+use serde_json::Value;
+
+use crate::edit::{Change, Edit, ImageOperator, PlainOperator, Source, WordList, WordOperator};
+use crate::image::Component;
+
+/// A rule that says what cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{object} {rule}: {problem}")]
+pub struct BadRule {
+    /// The object.
+    pub object: String,
+    /// The rule.
+    pub rule: String,
+    /// What is wrong.
+    pub problem: &'static str,
+}
+
+/// The edits for pods in this group: rules in list order; in a rule images, commands, arguments, then any field.
+pub fn edits(object: &str, spec: &OverridePolicySpec, group: &str) -> Result<Vec<Edit>, BadRule> {
+    let mut edits = Vec::new();
+    for (index, rule) in spec.override_rules.iter().enumerate().filter(|(_, rule)| rule.targets(group)) {
+        let overriders = rule.overriders();
+        let mut add = |list: &str, item: usize, change: Result<Change, &'static str>| -> Result<(), BadRule> {
+            let rule = format!("spec.overrideRules[{index}].{list}[{item}]");
+            match change {
+                Ok(change) => edits.push(Edit { source: Source { object: object.to_owned(), rule }, change }),
+                Err(problem) => return Err(BadRule { object: object.to_owned(), rule, problem }),
+            }
+            Ok(())
+        };
+        for (item, image) in overriders.image_overrider.iter().enumerate() {
+            add("imageOverrider", item, image_change(image))?;
+        }
+        for (item, words) in overriders.command_overrider.iter().enumerate() {
+            add("commandOverrider", item, words_change(words, WordList::Command))?;
+        }
+        for (item, words) in overriders.args_overrider.iter().enumerate() {
+            add("argsOverrider", item, words_change(words, WordList::Args))?;
+        }
+        for (item, plain) in overriders.plaintext.iter().enumerate() {
+            add("plaintext", item, plain_change(plain))?;
+        }
+    }
+    Ok(edits)
+}
+
+fn image_change(overrider: &ImageOverrider) -> Result<Change, &'static str> {
+    let component = match overrider.component {
+        ImageComponent::Registry => Component::Registry,
+        ImageComponent::Repository => Component::Repository,
+        ImageComponent::Tag => Component::Tag,
+    };
+    let value = overrider.value.clone().filter(|value| !value.is_empty());
+    let value = value.ok_or("value is required for the operators add and replace");
+    let operator = match overrider.operator {
+        OverriderOperator::Add => ImageOperator::Add(value?),
+        OverriderOperator::Replace => ImageOperator::Replace(value?),
+        OverriderOperator::Remove => ImageOperator::Remove,
+    };
+    let only_at = overrider.predicate.as_ref().map(|predicate| predicate.path.clone());
+    Ok(Change::Image { only_at, component, operator })
+}
+
+fn words_change(overrider: &CommandArgsOverrider, list: WordList) -> Result<Change, &'static str> {
+    let operator = match overrider.operator {
+        OverriderOperator::Add => WordOperator::Add,
+        OverriderOperator::Remove => WordOperator::Remove,
+        OverriderOperator::Replace => {
+            return Err("operator replace is not possible here: remove the old items, then add");
+        }
+    };
+    Ok(Change::Words { container: overrider.container_name.clone(), list, operator, words: overrider.value.clone() })
+}
+
+fn plain_change(overrider: &PlaintextOverrider) -> Result<Change, &'static str> {
+    let value = overrider.value.clone().ok_or("value is required for the operators add and replace");
+    let (operator, value) = match overrider.operator.canonical() {
+        OverriderOperator::Add => (PlainOperator::Add, value?),
+        OverriderOperator::Replace => (PlainOperator::Replace, value?),
+        OverriderOperator::Remove => (PlainOperator::Remove, Value::Null),
+    };
+    Ok(Change::Plain { path: overrider.path.clone(), operator, value })
+}

@@ -1,0 +1,123 @@
+//! The stories of the specs, from the files in `examples/`, rendered.
+
+use std::path::Path;
+
+use dapple_api::daemonset::DaemonSet;
+use dapple_api::group::OverridePolicy;
+use dapple_api::pool::YurtAppConfigurationReplacement;
+use dapple_edit::render::{Rendering, render};
+use dapple_edit::{daemonset, group, pool};
+use serde_json::Value;
+
+/// The first object of a kind in an example.
+fn example(file: &str, kind: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(file);
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&std::fs::read_to_string(path).unwrap()).unwrap();
+    documents.into_iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("{file} has no {kind}"))
+}
+
+fn rendered(set: &DaemonSet, labels: &[(&str, &'static str)]) -> Rendering {
+    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec);
+    assert!(bad.is_empty());
+    let label = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+    render(&set.spec.template.0, &daemonset::edits_for(&patches, label)).unwrap()
+}
+
+#[test]
+fn large_disks_get_a_large_cache() {
+    let set: DaemonSet = serde_json::from_value(example("daemonset/nydus.yaml", "DaemonSet")).unwrap();
+    let plain = rendered(&set, &[("disk-type", "standard")]);
+    assert_eq!(plain.template, set.spec.template.0);
+    let large = rendered(&set, &[("node-role/nydus-storage", "large")]);
+    let env = &large.template["spec"]["containers"][0]["env"];
+    assert_eq!(env[0], serde_json::json!({"name": "LOCAL_CACHE_SIZE", "value": "2Ti"}));
+    assert_eq!(env[1], serde_json::json!({"name": "FEATURE_GATE_LARGE_DISK", "value": "true"}));
+    assert_ne!(large.hash, plain.hash);
+    let told: Vec<String> =
+        large.origins.iter().map(|origin| format!("{} by {}", origin.path, origin.set_by.rule)).collect();
+    assert_eq!(
+        told,
+        [
+            "spec.containers[name=nydusd].env[name=FEATURE_GATE_LARGE_DISK].name by spec.patches[0]",
+            "spec.containers[name=nydusd].env[name=FEATURE_GATE_LARGE_DISK].value by spec.patches[0]",
+            "spec.containers[name=nydusd].env[name=LOCAL_CACHE_SIZE].value by spec.patches[0]",
+        ]
+    );
+}
+
+#[test]
+fn higher_priority_wins_and_a_bad_selector_spoils_nothing() {
+    let mut value = example("daemonset/nydus.yaml", "DaemonSet");
+    let patch = |size: &str| serde_json::json!({"spec": {"containers": [{"name": "nydusd", "env": [{"name": "LOCAL_CACHE_SIZE", "value": size}]}]}});
+    value["spec"]["patches"] = serde_json::json!([
+        {"selector": {}, "patch": patch("first"), "priority": 5},
+        {"selector": {}, "patch": patch("second"), "priority": -1},
+        {"selector": {"matchExpressions": [{"key": "a", "operator": "Like", "values": ["b"]}]}, "patch": patch("bad")},
+        {"selector": {}, "patch": patch("last"), "priority": 5},
+    ]);
+    let set: DaemonSet = serde_json::from_value(value).unwrap();
+    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec);
+    let order: Vec<&str> = patches.iter().map(|patch| patch.edit.source.rule.as_str()).collect();
+    assert_eq!(order, ["spec.patches[1]", "spec.patches[0]", "spec.patches[3]"]);
+    assert!(
+        bad[0].to_string().starts_with("spec.patches[2].selector.matchExpressions[0].operator is \"Like\""),
+        "{}",
+        bad[0]
+    );
+    let rendering = render(&set.spec.template.0, &daemonset::edits_for(&patches, |_| None)).unwrap();
+    let origin = rendering
+        .origins
+        .iter()
+        .find(|origin| origin.path.to_string().ends_with("[name=LOCAL_CACHE_SIZE].value"))
+        .unwrap();
+    assert_eq!(origin.after, Some("last".into()));
+    let overruled: Vec<&str> = origin.overruled.iter().map(|(by, _)| by.rule.as_str()).collect();
+    assert_eq!(overruled, ["spec.patches[1]", "spec.patches[0]"]);
+}
+
+#[test]
+fn each_group_pulls_from_its_own_registry() {
+    let policy: OverridePolicy = serde_json::from_value(example("group/policies.yaml", "OverridePolicy")).unwrap();
+    let template = serde_json::json!({"spec": {"containers": [{"name": "nginx", "image": "nginx:1.25"}]}});
+    for (group_name, image) in [
+        ("beijing", "beijing.registry.io/nginx:1.25"),
+        ("Hangzhou", "hangzhou.registry.io/nginx:1.25"),
+        ("shanghai", "nginx:1.25"),
+    ] {
+        let edits = group::edits("OverridePolicy", &policy.spec, group_name).unwrap();
+        let rendering = render(&template, &edits.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(rendering.template["spec"]["containers"][0]["image"], image, "{group_name}");
+    }
+}
+
+#[test]
+fn a_rule_that_cannot_be_is_named() {
+    let spec = serde_json::json!({"overrideRules": [{"argsOverrider": [{"containerName": "c", "operator": "replace", "value": ["x"]}]}]});
+    let error = group::edits("OverridePolicy default/p", &serde_json::from_value(spec).unwrap(), "any").unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("OverridePolicy default/p spec.overrideRules[0].argsOverrider[0]: operator replace"),
+        "{error}"
+    );
+}
+
+#[test]
+fn later_replacements_win_in_each_pool() {
+    let object: YurtAppConfigurationReplacement =
+        serde_json::from_value(example("pool/story-4.yaml", "YurtAppConfigurationReplacement")).unwrap();
+    for (pool_name, replicas) in [("beijing", Some(5)), ("hangzhou", Some(3)), ("shanghai", None)] {
+        let (edits, workload) = pool::edits("r", &object.replacements, pool_name);
+        assert_eq!(workload.replicas, replicas, "{pool_name}");
+        assert_eq!(edits.is_empty(), replicas.is_none(), "{pool_name}");
+    }
+}
+
+#[test]
+fn the_pool_stands_in_every_text() {
+    let object: YurtAppConfigurationReplacement =
+        serde_json::from_value(example("pool/story-3.yaml", "YurtAppConfigurationReplacement")).unwrap();
+    let (edits, _) = pool::edits("r", &object.replacements, "hangzhou");
+    let text = format!("{edits:?}");
+    assert!(text.contains("-hangzhou") && !text.contains("{{nodepool}}"), "{text}");
+}
