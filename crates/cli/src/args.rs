@@ -28,6 +28,9 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Show what runs.
     Status(StatusArgs),
+    /// Show what each kind of node would get of the DaemonSets in some files: 0 for no difference between nodes, 1 for
+    /// some, 2 for an error.
+    Plan(PlanArgs),
     /// Run the controllers.
     Manager(Box<ManagerArgs>),
     /// Print the CustomResourceDefinitions of every kind.
@@ -83,6 +86,21 @@ pub(crate) struct StatusArgs {
     /// How to print it.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Files, or folders of files, with DaemonSets.
+    #[arg(short, long, value_name = "PATH", required = true)]
+    pub(crate) filename: Vec<PathBuf>,
+    /// Nodes from a file instead of from the cluster: Node objects, or a fleet description.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nodes: Option<PathBuf>,
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub(crate) output: Output,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -8,6 +8,7 @@ mod down;
 mod install;
 mod manager;
 mod output;
+mod plan;
 mod status;
 mod up;
 
@@ -41,6 +42,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(args).await,
         Command::Down(args) => down::run(args).await,
         Command::Status(args) => status::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Manager(args) => manager::run(*args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),

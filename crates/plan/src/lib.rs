@@ -2,4 +2,5 @@
 //!
 //! One module per family, named as in every other layer.
 
+pub mod daemonset;
 pub mod group;

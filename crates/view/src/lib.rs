@@ -1,3 +1,4 @@
 //! What people are shown: one model for the page, the terminal and JSON. No I/O.
 
 pub mod cluster;
+pub mod plan;

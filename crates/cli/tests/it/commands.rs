@@ -5,7 +5,7 @@ use crate::support::{dapple, dapple_in, text};
 #[test]
 fn help_names_every_command() {
     let help = text(&dapple(&["--help"]).stdout);
-    for command in ["up", "down", "status", "manager", "crds", "completion"] {
+    for command in ["up", "down", "status", "plan", "manager", "crds", "completion"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} is not in\n{help}");
     }
 }

@@ -3,6 +3,7 @@
 
 mod commands;
 mod lease;
+mod plan;
 mod proxy;
 mod support;
 mod up;
