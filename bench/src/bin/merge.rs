@@ -16,6 +16,10 @@ use dapple_edit::merge::patch_template;
 use dapple_edit::render::{render, render_plain};
 use serde_json::{Value, json};
 
+/// As in the `dapple` program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const ROUNDS: u32 = 2_000;
 /// Ours may take this part of Go's time.
 const GOAL: f64 = 0.1;

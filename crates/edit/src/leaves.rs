@@ -30,7 +30,9 @@ pub(crate) type Difference = (Place, Option<Value>, Option<Value>);
 pub(crate) fn differences(before: &Value, after: &Value, shape: Shape) -> Vec<Difference> {
     let mut found = Vec::new();
     let at = At { shape, merge: Merge::DEFAULT };
-    compare(Some(before), Some(after), at, &mut Vec::new(), &mut found);
+    if before != after {
+        compare(Some(before), Some(after), at, &mut Vec::new(), &mut found);
+    }
     found
 }
 
@@ -94,19 +96,17 @@ fn are_distinct(keyed: &[(&Value, &Value)]) -> bool {
     keyed.iter().enumerate().all(|(number, (key, _))| keyed[..number].iter().all(|(other, _)| other != key))
 }
 
+/// Compares what differs. What is equal is told by the caller, before a step is taken: most of a template is.
 fn compare(before: Option<&Value>, after: Option<&Value>, at: At, path: &mut Vec<Step>, found: &mut Vec<Difference>) {
-    if before == after {
-        return;
-    }
     match (before.map(|value| Parts::of(value, at)), after.map(|value| Parts::of(value, at))) {
         (Some(Parts::Fields(before)), Some(Parts::Fields(after))) => {
-            for (name, value) in before {
-                step(Step::Field(name.clone()), path, |path| {
-                    compare(Some(value), after.get(name), at.field(name), path, found)
-                });
-            }
-            for (name, value) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
-                step(Step::Field(name.clone()), path, |path| compare(None, Some(value), at.field(name), path, found));
+            let both = before.iter().map(|(name, value)| (name, Some(value), after.get(name)));
+            let new = after
+                .iter()
+                .filter(|(name, _)| !before.contains_key(*name))
+                .map(|(name, value)| (name, None, Some(value)));
+            for (name, old, now) in both.chain(new).filter(|(_, old, now)| old != now) {
+                step(Step::Field(name.clone()), path, |path| compare(old, now, at.field(name), path, found));
             }
         }
         (Some(Parts::Items(key, before)), Some(Parts::Items(_, after))) => {
@@ -139,13 +139,16 @@ fn compare_items(
     path: &mut Vec<Step>,
     found: &mut Vec<Difference>,
 ) {
-    let get = |items: &[(&Value, &Value)], wanted: &Value| items.iter().any(|(known, _)| *known == wanted);
-    for (value, item) in before {
-        let now = after.iter().find(|(known, _)| known == value).map(|(_, item)| *item);
-        step(Step::keyed(key, value), path, |path| compare(Some(item), now, at.item(), path, found));
+    fn find<'a>(items: &[(&Value, &'a Value)], wanted: &Value) -> Option<&'a Value> {
+        items.iter().find(|(known, _)| *known == wanted).map(|(_, item)| *item)
     }
-    for (value, item) in after.iter().filter(|(value, _)| !get(before, value)) {
-        step(Step::keyed(key, value), path, |path| compare(None, Some(item), at.item(), path, found));
+    let both = before.iter().map(|(value, item)| (*value, Some(*item), find(after, value)));
+    let new = after
+        .iter()
+        .filter(|(value, _)| find(before, value).is_none())
+        .map(|(value, item)| (*value, None, Some(*item)));
+    for (value, old, now) in both.chain(new).filter(|(_, old, now)| old != now) {
+        step(Step::keyed(key, value), path, |path| compare(old, now, at.item(), path, found));
     }
     let (old, new): (Vec<&Value>, Vec<&Value>) =
         (before.iter().map(|(key, _)| *key).collect(), after.iter().map(|(key, _)| *key).collect());

@@ -43,19 +43,20 @@ pub struct Origin {
 pub fn render(base: &Value, edits: &[&Edit]) -> Result<Rendering, EditError> {
     let mut template = base.clone();
     let mut histories: BTreeMap<Place, Vec<Step>> = BTreeMap::new();
-    let mut warnings = Vec::new();
-    for edit in edits {
-        let before = template.clone();
+    let (mut warnings, mut last_changes) = (Vec::new(), Vec::new());
+    for (number, edit) in edits.iter().enumerate() {
+        // Before the first edit, the base is what was there: no copy is needed.
+        let copy = (number > 0).then(|| template.clone());
         warnings.extend(edit.apply(&mut template)?);
-        for (place, _, value) in differences(&before, &template, POD_TEMPLATE) {
-            histories.entry(place).or_default().push(Step { source: &edit.source, value });
+        last_changes = differences(copy.as_ref().unwrap_or(base), &template, POD_TEMPLATE);
+        for (place, _, value) in &last_changes {
+            histories.entry(place.clone()).or_default().push(Step { source: &edit.source, value: value.clone() });
         }
     }
     // What differs in the end is told by comparing the ends; the steps only say who did it.
-    let mut origins: Vec<Origin> = differences(base, &template, POD_TEMPLATE)
-        .into_iter()
-        .filter_map(|(place, before, after)| origin(place, before, after, &histories))
-        .collect();
+    let changes = if edits.len() > 1 { differences(base, &template, POD_TEMPLATE) } else { last_changes };
+    let origins = changes.into_iter().filter_map(|(place, before, after)| origin(place, before, after, &histories));
+    let mut origins: Vec<Origin> = origins.collect();
     origins.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Rendering { hash: hash(&template), template, origins, warnings })
 }
@@ -84,13 +85,14 @@ fn origin(
     Some(Origin { path, before, after, set_by: last.source.clone(), overruled: Vec::new() })
 }
 
-/// Applies the edits in order, without saying who set what.
-pub fn render_plain(base: &Value, edits: &[&Edit]) -> Result<Value, EditError> {
+/// Applies the edits in order, without saying who set what: the template and its hash.
+pub fn render_plain(base: &Value, edits: &[&Edit]) -> Result<(Value, String), EditError> {
     let mut template = base.clone();
     for edit in edits {
         edit.apply(&mut template)?;
     }
-    Ok(template)
+    let hash = hash(&template);
+    Ok((template, hash))
 }
 
 /// The name of a template: the first 16 digits of the SHA-256 of its canonical JSON.
@@ -115,13 +117,15 @@ fn write_canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(map) => {
             let mut names: Vec<&String> = map.keys().collect();
+            // Sorted already, unless somebody builds serde_json to keep the order of insertion.
             names.sort();
             text.push('{');
             for (number, name) in names.into_iter().enumerate() {
                 if number > 0 {
                     text.push(',');
                 }
-                let _ = write!(text, "{}:", Value::String(name.clone()));
+                write_text(name, text);
+                text.push(':');
                 write_canonical(&map[name], text);
             }
             text.push('}');
@@ -136,9 +140,21 @@ fn write_canonical(value: &Value, text: &mut String) {
             }
             text.push(']');
         }
+        Value::String(plain) => write_text(plain, text),
         plain => {
             let _ = write!(text, "{plain}");
         }
+    }
+}
+
+/// Text as JSON. Most has nothing to escape, and is copied.
+fn write_text(plain: &str, text: &mut String) {
+    if plain.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
+        text.push('"');
+        text.push_str(plain);
+        text.push('"');
+    } else {
+        let _ = write!(text, "{}", Value::from(plain));
     }
 }
 

@@ -11,6 +11,26 @@ use serde_json::Value;
 
 use crate::support::{DAPPLE, own_cluster, text};
 
+/// A state folder of one's own. A test that fails half way leaves no cluster behind.
+struct State(tempfile::TempDir);
+
+impl State {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // With nothing to stop, it says so.
+        let _ = dapple_in(self.path(), &["down"]).output();
+    }
+}
+
 /// The program with a state folder of its own.
 fn dapple_in(state: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(DAPPLE);
@@ -28,7 +48,7 @@ fn cluster_dir(state: &Path) -> std::path::PathBuf {
 
 #[test]
 fn up_shows_a_living_fleet_and_down_leaves_nothing() {
-    let state = tempfile::tempdir().unwrap();
+    let state = State::new();
     let up = run(state.path(), &["up", "--detach", "--nodes", "12"]);
     let screen = text(&up.stdout);
     assert!(up.status.success(), "{screen}{}", text(&up.stderr));
@@ -72,7 +92,7 @@ fn up_shows_a_living_fleet_and_down_leaves_nothing() {
 
 #[test]
 fn interrupting_up_leaves_nothing_behind() {
-    let state = tempfile::tempdir().unwrap();
+    let state = State::new();
     // While dapple is installed into a cluster that would outlive us, while it starts, and while it runs.
     for (wait_for, at_least, detach) in
         [("installing dapple", 5, true), ("starting cluster", 0, false), ("Press Ctrl-C", 6, false)]
@@ -113,7 +133,7 @@ fn recorded_processes(state: &Path) -> Vec<dapple_testbed::ProcessId> {
 
 #[test]
 fn two_at_once_end_with_one_cluster() {
-    let state = tempfile::tempdir().unwrap();
+    let state = State::new();
     let start = || dapple_in(state.path(), &["up", "--detach", "--nodes", "3"]).stdout(Stdio::piped()).spawn().unwrap();
     let both = [start(), start()].map(|up| up.wait_with_output().unwrap());
     let screens: Vec<String> = both.iter().map(|up| text(&up.stdout)).collect();
@@ -125,7 +145,7 @@ fn two_at_once_end_with_one_cluster() {
 
 #[test]
 fn a_reader_who_leaves_is_no_error() {
-    let state = tempfile::tempdir().unwrap();
+    let state = State::new();
     let mut status = dapple_in(state.path(), &["status"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(status.stdout.take());
     assert_eq!(status.wait().unwrap().code(), Some(1), "no cluster runs, and nothing panics");
@@ -134,7 +154,7 @@ fn a_reader_who_leaves_is_no_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_cluster_gets_the_apis_and_nothing_is_started() {
     let (cluster, client) = own_cluster().await;
-    let state = tempfile::tempdir().unwrap();
+    let state = State::new();
     let kubeconfig = cluster.admin_kubeconfig().to_str().unwrap();
     let refused = run(state.path(), &["up", "--cluster", "--kubeconfig", kubeconfig]);
     assert!(text(&refused.stderr).contains("add --yes"), "it asks first: {}", text(&refused.stderr));

@@ -78,7 +78,7 @@ fn merge_objects(
     path: &mut Path,
 ) -> Result<Vec<Value>> {
     let before = original.len();
-    let plain = apply_directives(original, patch, key, path)?;
+    let (plain, replaced) = apply_directives(original, patch, key, path)?;
     // The order that the server had, of what is left of it.
     let server_order: Vec<Value> =
         original.iter().map(|known| key_of(known, key).cloned().unwrap_or_default()).collect();
@@ -106,16 +106,18 @@ fn merge_objects(
     let places = server_order.iter().cloned().chain(appended).take(before).collect();
     let (ours, theirs) = std::mem::take(original).into_iter().partition(in_patch);
     *original = interleave(ours, theirs, &patch_order, &server_order, Same::Key(key));
-    Ok(places)
+    // What a whole new list replaced still counts as the server's order, though none of it is left.
+    Ok(replaced.unwrap_or(places))
 }
 
-/// Carries out the items with a `$patch`, and returns the others. After a `replace` these are the list, and none is left.
+/// Carries out the items with a `$patch`, and returns the others. After a `replace` these are the list, and none is left;
+/// then the keys of the list that was replaced come too.
 fn apply_directives<'a>(
     original: &mut Vec<Value>,
     patch: &'a [Value],
     key: &'static str,
     path: &Path,
-) -> Result<Vec<&'a Value>> {
+) -> Result<(Vec<&'a Value>, Option<Vec<Value>>)> {
     let (mut plain, mut replace) = (Vec::new(), false);
     for item in patch {
         match item.get(DIRECTIVE) {
@@ -128,10 +130,12 @@ fn apply_directives<'a>(
             Some(other) => return Err(Problem::Directive(other.to_string()).at(path)),
         }
     }
-    if replace {
-        *original = plain.drain(..).cloned().collect();
+    if !replace {
+        return Ok((plain, None));
     }
-    Ok(plain)
+    let replaced = original.iter().map(|known| key_of(known, key).cloned().unwrap_or_default()).collect();
+    *original = plain.drain(..).cloned().collect();
+    Ok((plain, Some(replaced)))
 }
 
 /// The value that tells an item of a list apart from the others.
@@ -182,6 +186,11 @@ pub(super) fn merge_ordered(
         (Some(_), Some(wanted)) => wanted,
     };
     check_items(&server_list, &patch_list, path)?;
+    let are_objects = server_list.iter().chain(&patch_list).any(Value::is_object);
+    let has_any = !(order.is_empty() && merged.is_empty() && server_list.is_empty());
+    if are_objects && merge.key.is_none() && has_any {
+        return Err(Problem::NoKeyToMergeBy.at(path));
+    }
     let sorted = put_in_order(merged, order, &server_order, merge.key, path)?;
     original.insert(name.to_owned(), Value::Array(sorted));
     Ok(())

@@ -10,7 +10,20 @@ use serde_json::{Value, json};
 
 use crate::generate::pair;
 
+/// How many pairs a test run compares; `DAPPLE_PAIRS` sets another number for a longer run.
 const PAIRS: u64 = 200_000;
+/// Where a test run begins. The same for everyone, so that a failure is the change's and not chance's; a longer run begins
+/// elsewhere with `DAPPLE_SEED=<number>` or `DAPPLE_SEED=random`.
+const SEED: u64 = 1;
+
+/// A number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) if text == "random" => fastrand::u64(..),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is {text:?}, and must be a number or \"random\"")),
+        Err(_) => default,
+    }
+}
 
 /// Kubernetes' own implementation, built once. Its module set is pinned beside it.
 pub(crate) fn oracle() -> &'static Path {
@@ -32,20 +45,19 @@ pub(crate) fn oracle() -> &'static Path {
 
 #[test]
 fn results_equal_those_of_kubernetes() {
-    let seed =
-        std::env::var("DAPPLE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    let (seed, pairs) = (setting("DAPPLE_SEED", SEED), setting("DAPPLE_PAIRS", PAIRS));
     println!("seed {seed}; DAPPLE_SEED={seed} repeats this run");
     let mut go =
         Command::new(oracle()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the oracle starts");
     let mut questions = BufWriter::new(go.stdin.take().unwrap());
     let asker = std::thread::spawn(move || {
-        for number in 0..PAIRS {
+        for number in 0..pairs {
             let (template, patch) = pair(seed.wrapping_add(number));
             writeln!(questions, "{}", json!({"original": template, "patch": patch})).unwrap();
         }
     });
     let (mut merged, mut refused, mut wrong) = (0u64, 0u64, Vec::new());
-    for (number, line) in (0..PAIRS).zip(BufReader::new(go.stdout.take().unwrap()).lines()) {
+    for (number, line) in (0..pairs).zip(BufReader::new(go.stdout.take().unwrap()).lines()) {
         let theirs: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let (template, patch) = pair(seed.wrapping_add(number));
         let mut ours = template.clone();
@@ -62,10 +74,10 @@ fn results_equal_those_of_kubernetes() {
     asker.join().unwrap();
     go.wait().unwrap();
     println!("{merged} merged alike, {refused} refused by both");
-    assert!(wrong.is_empty(), "{} of {PAIRS} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n\n"));
-    assert_eq!(merged + refused, PAIRS);
+    assert!(wrong.is_empty(), "{} of {pairs} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n\n"));
+    assert_eq!(merged + refused, pairs);
     assert!(
-        merged > PAIRS / 3 && refused > PAIRS / 100,
+        merged > pairs / 3 && refused > pairs / 100,
         "the pairs say too little: {merged} merged, {refused} refused"
     );
 }
