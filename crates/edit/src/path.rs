@@ -38,11 +38,6 @@ impl Path {
         Self(steps.to_vec())
     }
 
-    /// The steps from the root.
-    pub fn steps(&self) -> &[Step] {
-        &self.0
-    }
-
     /// Whether this is inside the place at `other`, or that place.
     pub(crate) fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
