@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dapple_bench::objects::pod_template;
+use dapple_edit::document::Document;
 use dapple_edit::edit::{Change, Edit, Source};
 use dapple_edit::merge::patch_template;
 use dapple_edit::render::{render, render_plain};
@@ -50,8 +51,8 @@ fn main() -> anyhow::Result<()> {
             source: Source { object: "bench".into(), rule: "patch".into() },
             change: Change::Merge(patch.clone()),
         };
-        let told = time(|| render(black_box(&template), &[&edit]).is_ok());
-        let plain = time(|| render_plain(black_box(&template), &[&edit]).is_ok());
+        let told = time(|| render(Document::PodTemplate, black_box(&template), &[&edit]).is_ok());
+        let plain = time(|| render_plain(Document::PodTemplate, black_box(&template), &[&edit]).is_ok());
         let (ratio, provenance) = (value.as_secs_f64() / go.as_secs_f64(), told.as_secs_f64() / plain.as_secs_f64());
         println!(
             "{:<14} {:>9.1} {:>9.1} {:>9.3} {:>9.1} {ratio:>9.3} {provenance:>11.2}",

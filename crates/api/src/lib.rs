@@ -14,4 +14,4 @@ mod schema;
 pub mod selector;
 mod structural;
 pub mod template;
-mod yaml;
+pub mod yaml;

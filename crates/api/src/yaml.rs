@@ -8,65 +8,94 @@ use serde_json::{Map, Value};
 /// Words that some version of YAML reads as a boolean or as null.
 const RESERVED: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "y", "n", "null"];
 
+/// A line of a document, and what it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The text, indented.
+    pub text: String,
+    /// The fields and items that begin on it, as RFC 6901 pointers, the innermost last.
+    pub shows: Vec<String>,
+}
+
 /// A value as a YAML document, keys sorted.
-pub(crate) fn document(value: &Value) -> String {
-    let mut text = String::new();
+pub fn document(value: &Value) -> String {
+    lines(value).into_iter().fold(String::new(), |text, line| text + &line.text + "\n")
+}
+
+/// The lines of [`document`].
+pub fn lines(value: &Value) -> Vec<Line> {
+    let mut writer = Writer::default();
     match value {
-        Value::Object(fields) if !fields.is_empty() => object(&mut text, fields, 0, false),
-        _ => {
-            scalar(&mut text, value);
-            text.push('\n');
-        }
+        Value::Object(fields) if !fields.is_empty() => writer.object(fields, 0, ""),
+        _ => writer.line(0, "", String::new(), |text| scalar(text, value)),
     }
-    text
+    writer.lines
 }
 
-/// The fields of an object. `inline` if the first one follows the dash of a list.
-fn object(text: &mut String, fields: &Map<String, Value>, indent: usize, mut inline: bool) {
-    // Whether `serde_json` sorts keys depends on features that other crates may turn on.
-    let mut sorted: Vec<_> = fields.iter().collect();
-    sorted.sort_by_key(|(key, _)| *key);
-    for (key, value) in sorted {
-        if !inline {
-            spaces(text, indent);
+#[derive(Default)]
+struct Writer {
+    lines: Vec<Line>,
+    /// A dash that the next line begins with, and the item it stands for.
+    dash: Option<String>,
+}
+
+impl Writer {
+    fn line(&mut self, indent: usize, start: &str, pointer: String, write: impl FnOnce(&mut String)) {
+        let (mut text, mut shows) = (String::new(), Vec::new());
+        match self.dash.take() {
+            Some(item) => {
+                spaces(&mut text, indent - 2);
+                text.push_str("- ");
+                shows.push(item);
+            }
+            None => spaces(&mut text, indent),
         }
-        inline = false;
-        string(text, key);
-        text.push(':');
-        match value {
-            Value::Object(fields) if !fields.is_empty() => {
-                text.push('\n');
-                object(text, fields, indent + 2, false);
+        text.push_str(start);
+        write(&mut text);
+        shows.push(pointer);
+        self.lines.push(Line { text, shows });
+    }
+
+    fn object(&mut self, fields: &Map<String, Value>, indent: usize, pointer: &str) {
+        let mut sorted: Vec<_> = fields.iter().collect();
+        sorted.sort_by_key(|(key, _)| *key);
+        for (key, value) in sorted {
+            let mut start = String::new();
+            string(&mut start, key);
+            start.push(':');
+            let pointer = format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+            match value {
+                Value::Object(fields) if !fields.is_empty() => {
+                    self.line(indent, &start, pointer.clone(), |_| {});
+                    self.object(fields, indent + 2, &pointer);
+                }
+                Value::Array(items) if !items.is_empty() => {
+                    self.line(indent, &start, pointer.clone(), |_| {});
+                    self.list(items, indent, &pointer);
+                }
+                value => self.line(indent, &start, pointer, |text| {
+                    text.push(' ');
+                    scalar(text, value);
+                }),
             }
-            Value::Array(items) if !items.is_empty() => {
-                text.push('\n');
-                list(text, items, indent);
-            }
-            value => {
-                text.push(' ');
-                scalar(text, value);
-                text.push('\n');
+        }
+    }
+
+    /// The items of a list, at the indentation of its key, as kubectl writes them.
+    fn list(&mut self, items: &[Value], indent: usize, pointer: &str) {
+        for (index, item) in items.iter().enumerate() {
+            let pointer = format!("{pointer}/{index}");
+            match item {
+                Value::Object(fields) if !fields.is_empty() => {
+                    self.dash = Some(pointer.clone());
+                    self.object(fields, indent + 2, &pointer);
+                }
+                item => self.line(indent, "- ", pointer, |text| scalar(text, item)),
             }
         }
     }
 }
 
-/// The items of a list, dashes at the indentation of the key, as kubectl writes them.
-fn list(text: &mut String, items: &[Value], indent: usize) {
-    for item in items {
-        spaces(text, indent);
-        text.push_str("- ");
-        match item {
-            Value::Object(fields) if !fields.is_empty() => object(text, fields, indent + 2, true),
-            item => {
-                scalar(text, item);
-                text.push('\n');
-            }
-        }
-    }
-}
-
-/// Anything on one line. JSON is YAML, so lists of lists, of which schemas have none, come out right too.
 fn scalar(text: &mut String, value: &Value) {
     match value {
         Value::String(value) => string(text, value),
@@ -77,16 +106,32 @@ fn scalar(text: &mut String, value: &Value) {
 
 /// A string: plain where nothing in it could mean anything to a reader, else quoted as in JSON.
 fn string(text: &mut String, value: &str) {
-    let letter = |letter: char| letter.is_ascii_alphanumeric() || " ._/-(),;".contains(letter);
-    let plain = value.starts_with(|first: char| first.is_ascii_alphabetic())
-        && value.chars().all(letter)
-        && !value.ends_with(' ')
-        && !RESERVED.contains(&value.to_ascii_lowercase().as_str());
-    if plain {
+    if is_plain(value) {
         text.push_str(value);
     } else {
+        // JSON strings are YAML strings. Writing to a string can't fail.
         write!(text, "{}", Value::from(value)).unwrap_or_default();
     }
+}
+
+/// Whether every reader takes it for the text that it is, without quotes.
+fn is_plain(value: &str) -> bool {
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || " ._/-(),;:=@+".contains(letter);
+    let begins_well = value.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/') || is_amount(value);
+    begins_well
+        && value.chars().all(letter)
+        && !value.ends_with([' ', ':'])
+        && !value.contains(": ")
+        && !RESERVED.contains(&value.to_ascii_lowercase().as_str())
+}
+
+/// An amount such as `500Mi`. Without one of these endings it might be read as a number.
+fn is_amount(value: &str) -> bool {
+    let number = value.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = &value[number.len()..];
+    !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+        && ["m", "k", "Ki", "M", "Mi", "G", "Gi", "T", "Ti", "P", "Pi", "Ei"].contains(&unit)
 }
 
 fn spaces(text: &mut String, count: usize) {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dapple_control::family::Family;
 
+use crate::target::Target;
+
 /// Where the manager's lease is, unless told otherwise.
 pub(crate) const NAMESPACE: &str = "dapple-system";
 /// The manager's lease, unless told otherwise.
@@ -28,9 +30,15 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Show what runs.
     Status(StatusArgs),
-    /// Show what each kind of node would get of the DaemonSets in some files: 0 for no difference between nodes, 1 for
-    /// some, 2 for an error.
+    /// Show what each kind of node would get of workloads and policies in files, and what becomes of the pods there are.
+    ///
+    /// Ends with 0 if nothing differs, 1 if something does, 2 for an error. Without a cluster (--nodes), what differs is
+    /// some node's rendering from the template; with one, what runs.
     Plan(PlanArgs),
+    /// Show why a node, or a pod, has what it has: every field that a rule changed, with the rule.
+    Explain(Box<ExplainArgs>),
+    /// Show what two nodes, or two revisions, do not have in common: ends with 0 if they are the same, 1 if not.
+    Diff(Box<DiffArgs>),
     /// Run the controllers.
     Manager(Box<ManagerArgs>),
     /// Print the CustomResourceDefinitions of every kind.
@@ -88,19 +96,85 @@ pub(crate) struct StatusArgs {
     pub(crate) output: Output,
 }
 
+/// Where the objects come from.
 #[derive(Debug, Args)]
-pub(crate) struct PlanArgs {
-    /// Files, or folders of files, with DaemonSets.
-    #[arg(short, long, value_name = "PATH", required = true)]
+pub(crate) struct SourceArgs {
+    /// Files, or folders of files, with workloads, policies, groups and pools; - for standard input.
+    #[arg(short, long, value_name = "PATH")]
     pub(crate) filename: Vec<PathBuf>,
-    /// Nodes from a file instead of from the cluster: Node objects, or a fleet description.
-    #[arg(long, value_name = "FILE")]
+    /// Nodes from a file instead of the cluster: Node objects, or a fleet description. No cluster is asked then.
+    #[arg(long, value_name = "FILE", requires = "filename")]
     pub(crate) nodes: Option<PathBuf>,
-    /// How to print it.
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    pub(crate) output: Output,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(mut_arg("filename", |arg| arg.required(true)))]
+pub(crate) struct PlanArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// How to print it; wide has every node, field and pod, name only what differs.
+    #[arg(short, long, value_enum, default_value_t = PlanOutput::Text)]
+    pub(crate) output: PlanOutput,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// What to explain: a workload, such as daemonset/agent, or a pod that runs, such as pod/agent-x7k2p.
+    #[arg(value_name = "KIND/NAME")]
+    pub(crate) target: Target,
+    /// The node, for a workload.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: Option<String>,
+    /// One field only, such as spec.containers[0].env[CACHE].
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) field: Option<String>,
+    /// The namespace.
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t = ViewOutput::Text)]
+    pub(crate) output: ViewOutput,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The workload, such as daemonset/agent.
+    #[arg(value_name = "KIND/NAME")]
+    pub(crate) target: Target,
+    /// Two nodes to compare.
+    #[arg(value_name = "NODE", num_args = 0..=2, conflicts_with = "revision")]
+    pub(crate) nodes_to_compare: Vec<String>,
+    /// A revision to compare; give two.
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) revision: Vec<i64>,
+    /// The namespace.
+    #[arg(short, long, default_value = "default")]
+    pub(crate) namespace: String,
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    /// How to print it.
+    #[arg(short, long, value_enum, default_value_t = ViewOutput::Text)]
+    pub(crate) output: ViewOutput,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlanOutput {
+    Text,
+    Wide,
+    Json,
+    Yaml,
+    Name,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ViewOutput {
+    Text,
+    Json,
+    Yaml,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

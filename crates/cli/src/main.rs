@@ -4,12 +4,17 @@ mod args;
 mod completion;
 mod connect;
 mod crds;
+mod diff;
 mod down;
+mod explain;
 mod install;
+mod live;
 mod manager;
 mod output;
 mod plan;
+mod sources;
 mod status;
+mod target;
 mod up;
 
 use std::process::ExitCode;
@@ -43,6 +48,8 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Down(args) => down::run(args).await,
         Command::Status(args) => status::run(args).await,
         Command::Plan(args) => plan::run(args).await,
+        Command::Explain(args) => explain::run(*args).await,
+        Command::Diff(args) => diff::run(*args).await,
         Command::Manager(args) => manager::run(*args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),

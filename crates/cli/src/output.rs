@@ -12,3 +12,19 @@ pub(crate) use say;
 pub(crate) fn line(text: Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
+
+/// Colour on a terminal, unless it is not wanted (no-color.org).
+pub(crate) fn is_coloured() -> bool {
+    std::io::IsTerminal::is_terminal(&std::io::stdout())
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A value as YAML, without the last line's end.
+pub(crate) fn yaml(value: &serde_json::Value) -> String {
+    dapple_api::yaml::document(value).trim_end().to_owned()
+}
+
+/// A line for the person at the terminal, which is no part of the output.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

@@ -8,9 +8,10 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::document::Document;
 use crate::merge::kind_of;
 use crate::path::{Path, Step};
-use crate::schema::{Merge, POD_TEMPLATE, Shape, Type};
+use crate::schema::{Merge, Shape, Type};
 
 /// A mistake in a patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,23 +53,28 @@ pub enum Mistake {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.path)?;
-        match &self.mistake {
-            Mistake::UnknownField { of, meant: Some(meant) } => {
+        write!(f, "{}: {}", self.path, self.mistake)
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownField { of, meant: Some(meant) } => {
                 write!(f, "{of} has no such field; did you mean {meant:?}?")
             }
-            Mistake::UnknownField { of, meant: None } => write!(f, "{of} has no such field"),
-            Mistake::WrongType { expected, found } => write!(f, "this must be {expected}, and it is {found}"),
-            Mistake::NoMergeKey { key } => write!(f, "an item needs {key:?}, which tells the items of this list apart"),
-            Mistake::Directive { problem } => f.write_str(problem),
+            Self::UnknownField { of, meant: None } => write!(f, "{of} has no such field"),
+            Self::WrongType { expected, found } => write!(f, "this must be {expected}, and it is {found}"),
+            Self::NoMergeKey { key } => write!(f, "an item needs {key:?}, which tells the items of this list apart"),
+            Self::Directive { problem } => f.write_str(problem),
         }
     }
 }
 
-/// Every mistake in a patch of a pod template.
-pub fn check_patch(patch: &Value) -> Vec<Finding> {
+/// Every mistake in a patch of a document of this kind.
+pub fn check_patch(kind: Document, patch: &Value) -> Vec<Finding> {
     let mut checker = Checker::default();
-    checker.value(patch, POD_TEMPLATE, Merge::DEFAULT);
+    checker.value(patch, kind.shape(), Merge::DEFAULT);
     checker.findings
 }
 
@@ -184,7 +190,7 @@ mod tests {
     use serde_json::json;
 
     fn told(patch: Value) -> Vec<String> {
-        check_patch(&patch).iter().map(ToString::to_string).collect()
+        check_patch(Document::PodTemplate, &patch).iter().map(ToString::to_string).collect()
     }
 
     #[test]

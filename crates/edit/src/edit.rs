@@ -4,9 +4,13 @@ use std::fmt;
 
 use serde_json::Value;
 
+pub use dapple_api::pool::UpgradeStrategy;
+
 use crate::container::{self, ContainerError};
+use crate::document::Document;
 use crate::image::{Component, ImageError, Operation};
-use crate::merge::{MergeError, patch_template};
+use crate::merge::{MergeError, patch_value};
+use crate::placement;
 use crate::plain::{PlainError, apply_plain};
 use crate::references;
 
@@ -25,7 +29,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// One change to a pod template, and where it came from.
+/// One change, and where it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
     /// Where it came from.
@@ -34,10 +38,10 @@ pub struct Edit {
     pub change: Change,
 }
 
-/// A change to a pod template.
+/// A change. All but a merge, the number of pods and how they are replaced concern the pod template of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// A strategic merge patch.
+    /// A strategic merge patch of the whole document.
     Merge(Value),
     /// One operation of RFC 6902.
     Plain {
@@ -91,6 +95,19 @@ pub enum Change {
         /// The name to refer to instead.
         to: String,
     },
+    /// The nodes that pods may run on, beside what the template asks for.
+    Place {
+        /// A node selector term that a node must meet.
+        term: Option<Value>,
+        /// Taints of these nodes that pods tolerate.
+        tolerations: Vec<Value>,
+    },
+    /// How many pods a workload has.
+    Replicas(i32),
+    /// How a workload replaces pods.
+    Strategy(UpgradeStrategy),
+    /// A rule that says what cannot be done, and why. It fails where it applies, and nowhere else.
+    Impossible(&'static str),
 }
 
 /// An operation of RFC 6902.
@@ -184,6 +201,34 @@ pub enum EditProblem {
     /// The template has no such container, or no such image.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// The rule says what cannot be done.
+    #[error("{0}")]
+    Impossible(&'static str),
+    /// The workload holds no pod template.
+    #[error("the workload has no spec.template to change")]
+    NoTemplate,
+    /// Something of a workload, where there is only a pod template.
+    #[error("{field} is a matter of the workload, and here is only a pod template")]
+    NoWorkload {
+        /// What was to be set.
+        field: &'static str,
+    },
+    /// A workload that cannot replace pods in this way.
+    #[error("{of:?}s cannot have the upgradeStrategy {strategy:?}")]
+    Strategy {
+        /// The way.
+        strategy: UpgradeStrategy,
+        /// The workload.
+        of: Document,
+    },
+    /// Something in the template is not what Kubernetes has there.
+    #[error("{field} must be {expected}")]
+    Shape {
+        /// Where.
+        field: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
 }
 
 /// Something that is probably not meant, and no error.
@@ -196,32 +241,35 @@ pub struct Warning {
 }
 
 impl Edit {
-    /// Makes the change. On an error the template is left half changed: edit a copy if it is still needed.
-    pub fn apply(&self, template: &mut Value) -> Result<Option<Warning>, EditError> {
-        let warning = self.change.apply(template);
+    /// Makes the change. On an error the document is left half changed: edit a copy if it is still needed.
+    pub fn apply(&self, kind: Document, document: &mut Value) -> Result<Option<Warning>, EditError> {
+        let warning = self.change.apply(kind, document);
         let warning = warning.map_err(|problem| EditError { source_of_edit: self.source.clone(), problem })?;
         Ok(warning.map(|text| Warning { source: self.source.clone(), text }))
     }
 }
 
 impl Change {
-    fn apply(&self, template: &mut Value) -> Result<Option<String>, EditProblem> {
+    fn apply(&self, kind: Document, document: &mut Value) -> Result<Option<String>, EditProblem> {
+        let template = |document| kind.template_mut(document);
         match self {
-            Self::Merge(patch) => patch_template(template, patch)?,
-            Self::Plain { path, operator, value } => apply_plain(template, path, *operator, value)?,
+            Self::Merge(patch) => patch_value(document, patch, kind.shape())?,
+            Self::Replicas(replicas) => kind.set_replicas(document, *replicas)?,
+            Self::Impossible(why) => return Err(EditProblem::Impossible(why)),
+            Self::Strategy(strategy) => kind.set_strategy(document, *strategy)?,
+            Self::Plain { path, operator, value } => apply_plain(template(document)?, path, *operator, value)?,
             Self::Image { only_at, component, operator } => {
-                container::change_images(template, only_at.as_deref(), *component, operator.operation())?;
+                container::change_images(template(document)?, only_at.as_deref(), *component, operator.operation())?;
             }
             Self::Words { container, list, operator, words } => {
-                container::change_words(template, container, *list, *operator, words)?;
+                container::change_words(template(document)?, container, *list, *operator, words)?;
             }
-            Self::SetImage { container, image } => container::set_image(template, container, image)?,
-            Self::SetEnv { container, variables } => container::set_env(template, container, variables)?,
-            Self::Refer { kind, from, to } => {
-                if references::replace(template, *kind, from, to) == 0 {
-                    return Ok(Some(format!("nothing refers to the {kind:?} {from:?}, so nothing was replaced")));
-                }
+            Self::SetImage { container, image } => container::set_image(template(document)?, container, image)?,
+            Self::SetEnv { container, variables } => container::set_env(template(document)?, container, variables)?,
+            Self::Refer { kind: referred, from, to } => {
+                return Ok(references::replace_and_warn(template(document)?, *referred, from, to));
             }
+            Self::Place { term, tolerations } => placement::place(template(document)?, term.as_ref(), tolerations)?,
         }
         Ok(None)
     }

@@ -2,51 +2,39 @@
 
 use dapple_api::group::{
     CommandArgsOverrider, ImageComponent, ImageOverrider, OverridePolicySpec, OverriderOperator, PlaintextOverrider,
+    RuleWithNodeGroup,
 };
 use serde_json::Value;
 
 use crate::edit::{Change, Edit, ImageOperator, PlainOperator, Source, WordList, WordOperator};
 use crate::image::Component;
 
-/// A rule that says what cannot be done.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object} {rule}: {problem}")]
-pub struct BadRule {
-    /// The object.
-    pub object: String,
-    /// The rule.
-    pub rule: String,
-    /// What is wrong.
-    pub problem: &'static str,
-}
-
-/// The edits for pods in this group: rules in list order; in a rule images, commands, arguments, then any field.
-pub fn edits(object: &str, spec: &OverridePolicySpec, group: &str) -> Result<Vec<Edit>, BadRule> {
+/// The edits for pods in these groups: rules in list order, each once; in a rule images, commands, arguments, then any
+/// field. A pod in no group gets none, not even of a rule for all groups.
+pub fn edits(object: &str, spec: &OverridePolicySpec, groups: &[&str]) -> Vec<Edit> {
     let mut edits = Vec::new();
-    for (index, rule) in spec.override_rules.iter().enumerate().filter(|(_, rule)| rule.targets(group)) {
+    let targets = |rule: &RuleWithNodeGroup| groups.iter().any(|group| rule.targets(group));
+    for (index, rule) in spec.override_rules.iter().enumerate().filter(|(_, rule)| targets(rule)) {
         let overriders = rule.overriders();
-        let mut add = |list: &str, item: usize, change: Result<Change, &'static str>| -> Result<(), BadRule> {
+        let mut add = |list: &str, item: usize, change: Result<Change, &'static str>| {
             let rule = format!("spec.overrideRules[{index}].{list}[{item}]");
-            match change {
-                Ok(change) => edits.push(Edit { source: Source { object: object.to_owned(), rule }, change }),
-                Err(problem) => return Err(BadRule { object: object.to_owned(), rule, problem }),
-            }
-            Ok(())
+            let change = change.unwrap_or_else(Change::Impossible);
+            edits.push(Edit { source: Source { object: object.to_owned(), rule }, change });
         };
         for (item, image) in overriders.image_overrider.iter().enumerate() {
-            add("imageOverrider", item, image_change(image))?;
+            add("imageOverrider", item, image_change(image));
         }
         for (item, words) in overriders.command_overrider.iter().enumerate() {
-            add("commandOverrider", item, words_change(words, WordList::Command))?;
+            add("commandOverrider", item, words_change(words, WordList::Command));
         }
         for (item, words) in overriders.args_overrider.iter().enumerate() {
-            add("argsOverrider", item, words_change(words, WordList::Args))?;
+            add("argsOverrider", item, words_change(words, WordList::Args));
         }
         for (item, plain) in overriders.plaintext.iter().enumerate() {
-            add("plaintext", item, plain_change(plain))?;
+            add("plaintext", item, plain_change(plain));
         }
     }
-    Ok(edits)
+    edits
 }
 
 fn image_change(overrider: &ImageOverrider) -> Result<Change, &'static str> {

@@ -6,12 +6,15 @@
 pub mod check;
 mod container;
 pub mod daemonset;
+pub mod document;
 pub mod edit;
+pub mod field;
 pub mod group;
 pub mod image;
 mod leaves;
 pub mod merge;
 pub mod path;
+mod placement;
 mod plain;
 pub mod pool;
 mod references;

@@ -28,6 +28,17 @@ impl Step {
     }
 }
 
+/// Whether a value is written like this in a path: text as it is, anything else as JSON.
+pub(crate) fn is_written(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(plain) => plain == text,
+        other => {
+            let json = other.to_string();
+            json == text
+        }
+    }
+}
+
 /// A place in a document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Path(Vec<Step>);
@@ -38,8 +49,35 @@ impl Path {
         Self(steps.to_vec())
     }
 
+    /// The steps that lead there.
+    pub fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
+    /// Where this is in a document, as an RFC 6901 pointer; nothing if it is not there.
+    pub fn pointer_in(&self, document: &Value) -> Option<String> {
+        let (mut pointer, mut at) = (String::new(), document);
+        for step in &self.0 {
+            let (part, next) = match step {
+                Step::Field(name) => (name.replace('~', "~0").replace('/', "~1"), at.get(name)?),
+                Step::Item(index) => (index.to_string(), at.get(index)?),
+                Step::Keyed { key, value } => {
+                    let index = at
+                        .as_array()?
+                        .iter()
+                        .position(|item| item.get(key).is_some_and(|found| is_written(found, value)))?;
+                    (index.to_string(), at.get(index)?)
+                }
+            };
+            pointer.push('/');
+            pointer.push_str(&part);
+            at = next;
+        }
+        Some(pointer)
+    }
+
     /// Whether this is inside the place at `other`, or that place.
-    pub(crate) fn is_below(&self, other: &Self) -> bool {
+    pub fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 

@@ -1,31 +1,56 @@
-//! The items of a YurtAppConfigurationReplacement as edits.
+//! What a pool gets: what the application says of it, and the items of a YurtAppConfigurationReplacement, as edits.
 
-use dapple_api::pool::{Item, POOL_PLACEHOLDER, Replacement, UpgradeStrategy};
+use dapple_api::pool::{Item, NODE_POOL_LABEL, NodePool, POOL_PLACEHOLDER, Pool, Replacement, TaintEffect};
+use serde_json::{Value, json};
 
 use crate::edit::{Change, Edit, ReferenceKind, Source};
 
-/// What a replacement changes of the workload around the template. The last that says something wins.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorkloadChange {
-    /// How many pods.
-    pub replicas: Option<i32>,
-    /// How pods are replaced.
-    pub upgrade_strategy: Option<UpgradeStrategy>,
+/// What a YurtAppSet says of one of its pools, in order: how many pods, on which nodes, and its patch. `rule` is where
+/// it says so.
+pub fn own_edits(object: &str, pool: &Pool, rule: &str) -> Vec<Edit> {
+    let edit = |field: &str, change| Edit {
+        source: Source { object: object.to_owned(), rule: format!("{rule}.{field}") },
+        change,
+    };
+    let replicas = pool.replicas.map(|replicas| edit("replicas", Change::Replicas(replicas)));
+    let term = pool.node_selector_term.as_ref().map(|term| term.0.clone());
+    let place = term.map(|term| edit("nodeSelectorTerm", Change::Place { term: Some(term), tolerations: Vec::new() }));
+    let tolerations: Vec<Value> = pool.tolerations.iter().map(|toleration| toleration.0.clone()).collect();
+    let tolerate = (!tolerations.is_empty())
+        .then(|| edit("tolerations", Change::Place { term: None, tolerations: tolerations.clone() }));
+    let patch = pool.patch.as_ref().map(|patch| edit("patch", Change::Merge(patch.0.clone())));
+    [replicas, place, tolerate, patch].into_iter().flatten().collect()
 }
 
-/// The edits for one pool, in order, and what changes around the template.
-pub fn edits(object: &str, replacements: &[Replacement], pool: &str) -> (Vec<Edit>, WorkloadChange) {
-    let (mut edits, mut workload) = (Vec::new(), WorkloadChange::default());
+/// How a YurtAppDaemon keeps its pods in a pool: by the label of the pool's nodes, tolerating the pool's taints.
+pub fn placing_edit(object: &str, name: &str, pool: &NodePool) -> Edit {
+    let term = json!({"matchExpressions": [{"key": NODE_POOL_LABEL, "operator": "In", "values": [name]}]});
+    let tolerations = pool.spec.taints.iter().map(|taint| {
+        let effect = match taint.effect {
+            TaintEffect::NoSchedule => "NoSchedule",
+            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+            TaintEffect::NoExecute => "NoExecute",
+        };
+        match &taint.value {
+            Some(value) => json!({"key": taint.key, "operator": "Equal", "value": value, "effect": effect}),
+            None => json!({"key": taint.key, "operator": "Exists", "effect": effect}),
+        }
+    });
+    let change = Change::Place { term: Some(term), tolerations: tolerations.collect() };
+    Edit { source: Source { object: object.to_owned(), rule: "spec.nodepoolSelector".to_owned() }, change }
+}
+
+/// The edits of the replacements for one pool, in order.
+pub fn edits(object: &str, replacements: &[Replacement], pool: &str) -> Vec<Edit> {
+    let mut edits = Vec::new();
     for (index, replacement) in replacements.iter().enumerate().filter(|(_, known)| known.pools.contains(pool)) {
         for (number, item) in replacement.items.iter().enumerate() {
-            workload.replicas = item.replicas.or(workload.replicas);
-            workload.upgrade_strategy = item.upgrade_strategy.or(workload.upgrade_strategy);
             let rule = format!("replacements[{index}].items[{number}]");
             let source = Source { object: object.to_owned(), rule };
             edits.extend(changes(item, pool).into_iter().map(|change| Edit { source: source.clone(), change }));
         }
     }
-    (edits, workload)
+    edits
 }
 
 fn changes(item: &Item, pool: &str) -> Vec<Change> {
@@ -46,5 +71,7 @@ fn changes(item: &Item, pool: &str) -> Vec<Change> {
     let secret = secret.map(|secret| refer(ReferenceKind::Secret, &secret.secret_source, &secret.secret_target));
     let claim = item.persistent_volume_claim.as_ref();
     let claim = claim.map(|claim| refer(ReferenceKind::PersistentVolumeClaim, &claim.pvc_source, &claim.pvc_target));
-    [image, config_map, secret, env, claim].into_iter().flatten().collect()
+    let replicas = item.replicas.map(Change::Replicas);
+    let strategy = item.upgrade_strategy.map(Change::Strategy);
+    [image, config_map, secret, env, claim, replicas, strategy].into_iter().flatten().collect()
 }

@@ -5,8 +5,29 @@ use serde_json::{Value, json};
 use crate::container;
 use crate::edit::ReferenceKind;
 
+/// Replaces one name by another everywhere, and says what is odd about that.
+pub(crate) fn replace_and_warn(template: &mut Value, kind: ReferenceKind, from: &str, to: &str) -> Option<String> {
+    if replace(template, kind, from, to) == 0 {
+        return Some(format!("nothing refers to the {kind:?} {from:?}, so nothing was replaced"));
+    }
+    (!can_be_a_name(to))
+        .then(|| format!("no {kind:?} can have the name {to:?}: lower-case letters, digits, - and . only"))
+}
+
+/// Whether an object can have this name: a DNS subdomain (RFC 1123).
+fn can_be_a_name(name: &str) -> bool {
+    let label = |label: &str| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
+            && bytes.first().is_some_and(|byte| plain(*byte))
+            && bytes.last().is_some_and(|byte| plain(*byte))
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
 /// Replaces one name by another everywhere. Returns how often.
-pub(crate) fn replace(template: &mut Value, kind: ReferenceKind, from: &str, to: &str) -> usize {
+fn replace(template: &mut Value, kind: ReferenceKind, from: &str, to: &str) -> usize {
     let mut count = 0;
     let mut swap = |found: Option<&mut Value>| {
         if let Some(name) = found.filter(|name| **name == from) {
@@ -51,4 +72,22 @@ pub(crate) fn replace(template: &mut Value, kind: ReferenceKind, from: &str, to:
 
 fn items(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
     list.and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_no_object_can_have_are_told() {
+        for (name, can_be) in [("a", true), ("a-1.b", true), ("", false), ("A", false), ("a..b", false), ("-a", false)]
+        {
+            assert_eq!(can_be_a_name(name), can_be, "{name}");
+        }
+        let mut template = json!({"spec": {"volumes": [{"name": "v", "configMap": {"name": "old"}}]}});
+        let warning = replace_and_warn(&mut template, ReferenceKind::ConfigMap, "old", "configMap-new");
+        assert!(warning.is_some_and(|text| text.contains("\"configMap-new\"")));
+        assert_eq!(template["spec"]["volumes"][0]["configMap"]["name"], "configMap-new");
+        assert_eq!(replace_and_warn(&mut template, ReferenceKind::ConfigMap, "configMap-new", "new"), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! Rendering: a base template and edits in order give a template, and say of every field that differs who set it.
+//! Rendering: a base document and edits in order give a document, and say of every field that differs who set it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,17 +6,17 @@ use std::fmt::Write;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::document::Document;
 use crate::edit::{Edit, EditError, Source, Warning};
 use crate::leaves::{Place, differences};
 use crate::path::Path;
-use crate::schema::POD_TEMPLATE;
 
-/// A rendered template.
+/// A rendered document: a pod template, or a workload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendering {
-    /// The template.
-    pub template: Value,
-    /// Names the rendering: equal templates have equal hashes, on every machine and in every version of dapple.
+    /// The document.
+    pub document: Value,
+    /// Names the rendering: equal documents have equal hashes, on every machine and in every version of dapple.
     pub hash: String,
     /// Every field that differs from the base, by path, with who set it.
     pub origins: Vec<Origin>,
@@ -31,7 +31,7 @@ pub struct Origin {
     pub path: Path,
     /// What the base has there, if anything. For the order of a list, the keys of its items.
     pub before: Option<Value>,
-    /// What the template has there now, if anything.
+    /// What the document has there now, if anything.
     pub after: Option<Value>,
     /// Who set it.
     pub set_by: Source,
@@ -40,25 +40,25 @@ pub struct Origin {
 }
 
 /// Applies the edits in order. The first that does not apply fails the whole: half a rendering is none.
-pub fn render(base: &Value, edits: &[&Edit]) -> Result<Rendering, EditError> {
-    let mut template = base.clone();
+pub fn render(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Rendering, EditError> {
+    let mut document = base.clone();
     let mut histories: BTreeMap<Place, Vec<Step>> = BTreeMap::new();
     let (mut warnings, mut last_changes) = (Vec::new(), Vec::new());
     for (number, edit) in edits.iter().enumerate() {
         // Before the first edit, the base is what was there: no copy is needed.
-        let copy = (number > 0).then(|| template.clone());
-        warnings.extend(edit.apply(&mut template)?);
-        last_changes = differences(copy.as_ref().unwrap_or(base), &template, POD_TEMPLATE);
+        let copy = (number > 0).then(|| document.clone());
+        warnings.extend(edit.apply(kind, &mut document)?);
+        last_changes = differences(copy.as_ref().unwrap_or(base), &document, kind.shape());
         for (place, _, value) in &last_changes {
             histories.entry(place.clone()).or_default().push(Step { source: &edit.source, value: value.clone() });
         }
     }
     // What differs in the end is told by comparing the ends; the steps only say who did it.
-    let changes = if edits.len() > 1 { differences(base, &template, POD_TEMPLATE) } else { last_changes };
+    let changes = if edits.len() > 1 { differences(base, &document, kind.shape()) } else { last_changes };
     let origins = changes.into_iter().filter_map(|(place, before, after)| origin(place, before, after, &histories));
     let mut origins: Vec<Origin> = origins.collect();
     origins.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Rendering { hash: hash(&template), template, origins, warnings })
+    Ok(Rendering { hash: hash(&document), document, origins, warnings })
 }
 
 /// One edit's doing at one place.
@@ -85,19 +85,19 @@ fn origin(
     Some(Origin { path, before, after, set_by: last.source.clone(), overruled: Vec::new() })
 }
 
-/// Applies the edits in order, without saying who set what: the template and its hash.
-pub fn render_plain(base: &Value, edits: &[&Edit]) -> Result<(Value, String), EditError> {
-    let mut template = base.clone();
+/// Applies the edits in order, without saying who set what: the document and its hash.
+pub fn render_plain(kind: Document, base: &Value, edits: &[&Edit]) -> Result<(Value, String), EditError> {
+    let mut document = base.clone();
     for edit in edits {
-        edit.apply(&mut template)?;
+        edit.apply(kind, &mut document)?;
     }
-    let hash = hash(&template);
-    Ok((template, hash))
+    let hash = hash(&document);
+    Ok((document, hash))
 }
 
-/// The name of a template: the first 16 digits of the SHA-256 of its canonical JSON.
-pub fn hash(template: &Value) -> String {
-    let digest = Sha256::digest(canonical(template).as_bytes());
+/// The name of a document: the first 16 digits of the SHA-256 of its canonical JSON.
+pub fn hash(document: &Value) -> String {
+    let digest = Sha256::digest(canonical(document).as_bytes());
     let mut text = String::with_capacity(16);
     for byte in digest.iter().take(8) {
         // Writing to a String cannot fail.
@@ -158,10 +158,22 @@ fn write_text(plain: &str, text: &mut String) {
     }
 }
 
-/// The paths of every field that differs between two templates, sorted.
-pub fn changed_paths(before: &Value, after: &Value) -> Vec<Path> {
-    let places = differences(before, after, POD_TEMPLATE).into_iter();
-    let mut paths: Vec<Path> = places.map(|(place, _, _)| place.path().clone()).collect();
-    paths.sort();
-    paths
+/// A field that differs between two documents.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    /// The field.
+    pub path: Path,
+    /// What the one has there, if anything. For the order of a list, the keys of its items.
+    pub before: Option<Value>,
+    /// What the other has there, if anything.
+    pub after: Option<Value>,
+}
+
+/// Every field that differs between two documents of a kind, by path.
+pub fn changes(kind: Document, before: &Value, after: &Value) -> Vec<Changed> {
+    let places = differences(before, after, kind.shape()).into_iter();
+    let mut changes: Vec<Changed> =
+        places.map(|(place, before, after)| Changed { path: place.path().clone(), before, after }).collect();
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    changes
 }

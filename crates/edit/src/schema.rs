@@ -7,7 +7,7 @@
 #[rustfmt::skip]
 mod generated;
 
-pub use generated::{DEPLOYMENT_SPEC, POD_TEMPLATE, STATEFUL_SET_SPEC};
+pub use generated::{DEPLOYMENT, POD_TEMPLATE, STATEFUL_SET};
 
 /// The shape of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,113 +1,88 @@
 //! What each kind of node gets of a DaemonSet.
 //!
-//! Nodes that match the same patches share one rendering, a variant: the cost of rendering is per variant, not per node.
+//! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
 use std::collections::BTreeMap;
 
-use dapple_api::daemonset::DaemonSetSpec;
-use dapple_edit::daemonset::{BadSelector, Patch, patches};
-use dapple_edit::edit::{Edit, EditError};
-use dapple_edit::render::{Rendering, hash, render};
+use dapple_api::daemonset::{DaemonSetSpec, RollingUpdateType, UpdateStrategyType};
+use dapple_edit::daemonset::{Patch, patches};
+use dapple_edit::document::Document;
+use dapple_edit::edit::Source;
 
-use crate::group::Labels;
+use crate::fate::Update;
+use crate::fit::Node;
+use crate::group::workload::Overrides;
+use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
-/// What a DaemonSet gives to a fleet.
-#[derive(Debug)]
-pub struct Plan {
-    /// Hash of the template that nodes without a patch get.
-    pub base_hash: String,
-    /// The variants, those without a patch first, then in the order of their patches.
-    pub variants: Vec<Variant>,
-    /// What is probably not meant.
-    pub warnings: Vec<Warning>,
-}
-
-/// Nodes that get the same.
-#[derive(Debug)]
-pub struct Variant {
-    /// The patches that made it, in the order they apply.
-    pub rules: Vec<String>,
-    /// Names of its nodes, sorted.
-    pub nodes: Vec<String>,
-    /// What they get, or the patch that does not apply. Then these nodes keep what they run, and only these.
-    pub rendering: Result<Rendering, EditError>,
-}
-
-/// Something that is probably not meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Warning {
-    /// A selector that cannot be used; it matches nothing.
-    BadSelector(BadSelector),
-    /// A patch for no node.
-    NoNode {
-        /// The patch.
-        rule: String,
-    },
-    /// A patch that changes nothing wherever it applies, because later ones set the same fields, or the template has
-    /// them already.
-    NoEffect {
-        /// The patch.
-        rule: String,
-    },
-    /// Something odd in a rendering.
-    Odd {
-        /// The patch.
-        rule: String,
-        /// What.
-        text: String,
-    },
-}
-
-/// Plans a DaemonSet for nodes with these names and labels.
-pub fn plan<'a>(object: &str, spec: &DaemonSetSpec, nodes: impl Iterator<Item = (&'a str, &'a dyn Labels)>) -> Plan {
-    let (patches, bad) = patches(object, spec);
-    let mut by_patches: BTreeMap<Vec<usize>, Vec<String>> = BTreeMap::new();
-    for (name, labels) in nodes {
-        let matching = patches.iter().enumerate().filter(|(_, patch)| patch.selector.matches(|key| labels.get(key)));
-        by_patches.entry(matching.map(|(index, _)| index).collect()).or_default().push(name.to_owned());
+/// Plans a DaemonSet for these nodes. What an OverridePolicy has for a node applies to the pod, and so after the patches.
+pub fn plan<'a>(
+    object: ObjectName,
+    spec: &DaemonSetSpec,
+    nodes: impl Iterator<Item = Node<'a>>,
+    overrides: &Overrides,
+) -> Plan {
+    let (patches, bad) = patches(&object.to_string(), spec);
+    let mut by_rules: BTreeMap<(Vec<usize>, Option<usize>), Vec<Node<'a>>> = BTreeMap::new();
+    for node in nodes {
+        let matches = |patch: &Patch| patch.selector.matches(|key| node.labels.get(key));
+        let matching = (0..patches.len()).filter(|index| matches(&patches[*index])).collect();
+        by_rules.entry((matching, overrides.list_for(node.name))).or_default().push(node);
     }
-    let base = &spec.template.0;
-    let variants: Vec<Variant> = by_patches
-        .iter()
-        .map(|(matching, nodes)| {
-            let edits: Vec<&Edit> = matching.iter().map(|index| &patches[*index].edit).collect();
-            let mut nodes = nodes.clone();
-            nodes.sort();
-            let rules = edits.iter().map(|edit| edit.source.rule.clone()).collect();
-            Variant { rules, nodes, rendering: render(base, &edits) }
-        })
-        .collect();
-    let mut warnings: Vec<Warning> = bad.into_iter().map(Warning::BadSelector).collect();
-    warnings.extend(patches.iter().filter_map(|patch| judge(patch, &variants)));
-    for rendering in variants.iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
-        let odd = |warning: &dapple_edit::edit::Warning| Warning::Odd {
-            rule: warning.source.rule.clone(),
-            text: warning.text.clone(),
-        };
-        warnings.extend(rendering.warnings.iter().map(odd));
-    }
-    Plan { base_hash: hash(base), variants, warnings }
-}
-
-/// Whether a patch does anything anywhere.
-fn judge(patch: &Patch, variants: &[Variant]) -> Option<Warning> {
-    let rule = patch.edit.source.rule.clone();
-    let mut concerned = variants.iter().filter(|variant| variant.rules.contains(&rule)).peekable();
-    if concerned.peek().is_none() {
-        return Some(Warning::NoNode { rule });
-    }
-    // A variant that does not render says so itself.
-    let has_effect = concerned.any(|variant| match &variant.rendering {
-        Ok(rendering) => rendering.origins.iter().any(|origin| origin.set_by.rule == rule),
-        Err(_) => true,
+    let drafts = by_rules.into_iter().map(|((matching, list), nodes)| {
+        let own = matching.iter().map(|index| &patches[*index].edit);
+        Draft { places: Vec::new(), edits: own.chain(overrides.edits(list)).collect(), nodes }
     });
-    (!has_effect).then_some(Warning::NoEffect { rule })
+    let drafts: Vec<Draft<'_>> = drafts.collect();
+    let mut warnings: Vec<Warning> = Vec::new();
+    let rule = |rule: String| Source { object: object.to_string(), rule };
+    warnings.extend(bad.into_iter().map(|known| Warning {
+        reason: Reason::BadSelector,
+        rule: rule(known.rule.clone()),
+        text: format!("selector.{}; the patch matches no node", known.error),
+    }));
+    warnings.extend(patches.iter().flat_map(|patch| mistakes(Document::PodTemplate, &patch.edit, ".patch")));
+    let is_used = |patch: &Patch| drafts.iter().any(|draft| draft.edits.contains(&&patch.edit));
+    warnings.extend(patches.iter().filter(|patch| !is_used(patch)).map(|patch| Warning {
+        reason: Reason::Unused,
+        rule: patch.edit.source.clone(),
+        text: "it matches no node".to_owned(),
+    }));
+    let priority = |source: &Source| {
+        let index = source.rule.strip_prefix("spec.patches[").and_then(|rest| rest.strip_suffix(']')?.parse().ok());
+        index.and_then(|index: usize| spec.patches.get(index)).map(|patch| patch.priority())
+    };
+    // Another priority says which one is meant to win. Another object has another author.
+    let fight = |winner: &Source, loser: &Source| winner.object != loser.object || priority(winner) == priority(loser);
+    let base = &spec.template.0;
+    let sketch = Sketch {
+        object: object.clone(),
+        document: Document::PodTemplate,
+        base,
+        is_daemon: true,
+        update: update_of(spec),
+        fight: &fight,
+        is_default: &|_| false,
+    };
+    let mut plan = sketch.plan(drafts);
+    plan.warnings.splice(0..0, warnings);
+    plan
+}
+
+fn update_of(spec: &DaemonSetSpec) -> Update {
+    match (spec.update_strategy_type(), spec.rolling_update().rolling_update_type()) {
+        (UpdateStrategyType::OnDelete, _) => Update::OnDelete,
+        (_, RollingUpdateType::InPlaceIfPossible) => Update::InPlaceIfPossible,
+        _ => Update::Recreate,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use dapple_edit::edit::{Change, Edit};
+    use dapple_edit::render::hash;
     use serde_json::{Value, json};
+
+    use super::*;
 
     type Map = BTreeMap<String, String>;
 
@@ -124,40 +99,94 @@ mod tests {
         json!({"spec": {"containers": [{"name": "c", "image": image}]}})
     }
 
-    fn planned(patches: Value, nodes: &[(&str, &str)]) -> Plan {
+    fn planned_with(patches: Value, nodes: &[(&str, &str)], edits: &[Edit]) -> Plan {
         let labelled: Vec<(&str, Map)> =
             nodes.iter().map(|(name, disk)| (*name, Map::from([("disk".into(), disk.to_string())]))).collect();
-        plan("DaemonSet", &spec(patches), labelled.iter().map(|(name, labels)| (*name, labels as &dyn Labels)))
+        let object = ObjectName { kind: "DaemonSet".into(), namespace: "default".into(), name: "a".into() };
+        let nodes = labelled.iter().map(|(name, labels)| Node { name, labels, taints: &[] });
+        let overrides = Overrides::everywhere(edits.to_vec());
+        plan(object, &spec(patches), nodes, &overrides)
+    }
+
+    fn planned(patches: Value, nodes: &[(&str, &str)]) -> Plan {
+        planned_with(patches, nodes, &[])
     }
 
     fn on(disk: &str, image_name: &str) -> Value {
         json!({"selector": {"matchLabels": {"disk": disk}}, "patch": image(image_name)})
     }
 
+    fn everywhere(name: &str, priority: i32) -> Value {
+        json!({"selector": {}, "patch": image(name), "priority": priority})
+    }
+
+    fn told(plan: &Plan) -> Vec<(Reason, &str)> {
+        plan.warnings.iter().map(|warning| (warning.reason, warning.rule.rule.as_str())).collect()
+    }
+
     #[test]
     fn nodes_with_the_same_patches_share_a_variant() {
         let plan = planned(json!([on("large", "c:large")]), &[("b", "small"), ("a", "large"), ("c", "small")]);
-        let shown: Vec<_> =
-            plan.variants.iter().map(|variant| (variant.rules.clone(), variant.nodes.clone())).collect();
-        assert_eq!(
-            shown,
-            [
-                (vec![], vec!["b".to_owned(), "c".to_owned()]),
-                (vec!["spec.patches[0]".to_owned()], vec!["a".to_owned()])
-            ]
-        );
+        let shown: Vec<(usize, Vec<String>)> =
+            plan.variants.iter().map(|variant| (variant.rules.len(), variant.nodes.clone())).collect();
+        assert_eq!(shown, [(0, vec!["b".to_owned(), "c".to_owned()]), (1, vec!["a".to_owned()])]);
         assert_eq!(plan.variants[0].rendering.as_ref().unwrap().hash, plan.base_hash);
+        assert_eq!(plan.base_hash, hash(&plan.base));
         assert_ne!(plan.variants[1].rendering.as_ref().unwrap().hash, plan.base_hash);
         assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
     }
 
     #[test]
     fn patches_that_do_nothing_are_told() {
-        let everywhere =
-            |name: &str, priority: i32| json!({"selector": {}, "patch": image(name), "priority": priority});
         let plan = planned(json!([on("huge", "c:2"), everywhere("c:3", 0), everywhere("c:4", 1)]), &[("a", "large")]);
-        let rule = |index: usize| format!("spec.patches[{index}]");
-        assert_eq!(plan.warnings, [Warning::NoNode { rule: rule(0) }, Warning::NoEffect { rule: rule(1) }]);
+        assert_eq!(told(&plan), [(Reason::Unused, "spec.patches[0]"), (Reason::Overruled, "spec.patches[1]")]);
+    }
+
+    #[test]
+    fn patches_of_one_priority_that_set_one_field_fight() {
+        let plan = planned(json!([everywhere("c:3", 2), everywhere("c:4", 2)]), &[("a", "large")]);
+        assert_eq!(told(&plan), [(Reason::Fight, "spec.patches[0]"), (Reason::Overruled, "spec.patches[0]")]);
+        let text = "DaemonSet default/a spec.patches[0]: DaemonSet default/a spec.patches[1] sets \
+                    spec.containers[name=c].image differently, and wins only because it comes later";
+        assert_eq!(plan.warnings[0].to_string(), text);
+        let agreeing = planned(json!([everywhere("c:3", 2), everywhere("c:3", 2)]), &[("a", "large")]);
+        assert!(!agreeing.warnings.iter().any(|warning| warning.reason == Reason::Fight));
+    }
+
+    #[test]
+    fn a_variable_that_a_container_has_twice_is_told() {
+        let add = json!({"name": "A", "value": "2"});
+        let change = Change::Plain {
+            path: "/spec/containers/0/env/-".into(),
+            operator: dapple_edit::edit::PlainOperator::Add,
+            value: add,
+        };
+        let source =
+            Source { object: "OverridePolicy default/p".into(), rule: "spec.overrideRules[0].plaintext[0]".into() };
+        let edits = [Edit { source: source.clone(), change }];
+        let env = json!({"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}]}]}});
+        let plan = planned_with(json!([{"selector": {}, "patch": env}]), &[("a", "large")], &edits);
+        let twice: Vec<_> = plan.warnings.iter().filter(|warning| warning.reason == Reason::Twice).collect();
+        assert_eq!(twice.len(), 1, "{:?}", plan.warnings);
+        assert_eq!(twice[0].rule, source);
+        assert!(twice[0].text.contains("\"A\" twice"), "{}", twice[0].text);
+    }
+
+    #[test]
+    fn mistakes_in_a_patch_are_told_with_what_was_meant() {
+        let patch = json!({"spec": {"containers": [{"name": "c", "imagee": "c:2"}]}});
+        let plan = planned(json!([{"selector": {}, "patch": patch}]), &[("a", "large")]);
+        assert_eq!(told(&plan), [(Reason::Mistake, "spec.patches[0].patch.spec.containers[name=c].imagee")]);
+        assert_eq!(plan.warnings[0].text, "Container has no such field; did you mean \"image\"?");
+    }
+
+    #[test]
+    fn a_patch_decides_on_which_nodes_its_pods_fit() {
+        let picky = json!({"selector": {"matchLabels": {"disk": "large"}}, "patch": {"spec": {"nodeSelector": {"disk": "huge"}}}});
+        let plan = planned(json!([picky]), &[("a", "large"), ("b", "small")]);
+        assert_eq!(plan.variants[0].nodes, ["b"]);
+        assert!(plan.variants[1].nodes.is_empty());
+        assert_eq!(plan.variants[1].misfits[0].0, "a");
     }
 
     #[test]

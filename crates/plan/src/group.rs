@@ -7,6 +7,8 @@
 //! Invariant: after any sequence of changes, the members of a group are exactly the nodes for which
 //! [`Rule::matches`] holds. The property test below checks it against that definition.
 
+pub mod workload;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

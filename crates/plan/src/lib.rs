@@ -3,4 +3,10 @@
 //! One module per family, named as in every other layer.
 
 pub mod daemonset;
+pub mod fate;
+pub mod fit;
 pub mod group;
+pub mod native;
+pub mod pool;
+pub mod variant;
+pub mod world;

@@ -1,11 +1,17 @@
 //! What each kind of node gets, as `dapple plan` shows it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use dapple_plan::daemonset::{Plan, Variant, Warning};
+use dapple_api::yaml;
+use dapple_edit::edit::Source;
+use dapple_edit::render::Origin;
+use dapple_plan::fate::{Fate, Fates};
+use dapple_plan::variant::{Plan, Variant, Warning};
 use serde::Serialize;
 use serde_json::Value;
-use similar::{ChangeTag, TextDiff};
+
+use crate::paint::{Tone, count, few, paint, paint_diff, unified};
 
 /// One workload and its variants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -13,28 +19,54 @@ use similar::{ChangeTag, TextDiff};
 pub struct PlanView {
     /// The workload, as people name it.
     pub object: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
     /// Its variants.
     pub variants: Vec<VariantView>,
     /// What is probably not meant.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<WarningView>,
+    /// What becomes of its pods; nothing where no cluster was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodsView>,
 }
 
 /// Nodes that get the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantView {
+    /// The groups or pools that they make up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<String>,
     /// The rules that made it, in the order they apply.
-    pub rules: Vec<String>,
+    pub rules: Vec<RuleView>,
     /// Its nodes.
     pub nodes: Vec<String>,
+    /// Nodes that it cannot run on, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub misfits: BTreeMap<String, String>,
     /// Names the rendering.
     pub hash: Option<String>,
     /// Why there is no rendering.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Every field that differs from the base.
     pub changes: Vec<ChangeView>,
     /// The difference to the base, line by line.
     pub diff: String,
+}
+
+/// A rule of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleView {
+    /// The object.
+    pub object: String,
+    /// The rule in it.
+    pub rule: String,
 }
 
 /// A field that differs from the base.
@@ -50,20 +82,92 @@ pub struct ChangeView {
     /// The rule that set it.
     pub set_by: String,
     /// The rules that set it before and were overruled.
-    pub overruled: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub overruled: Vec<OverruledView>,
+}
+
+/// A rule that set a field before another did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OverruledView {
+    /// The rule.
+    pub rule: String,
+    /// What it set.
+    pub value: Option<Value>,
+}
+
+/// Something that is probably not meant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WarningView {
+    /// What kind of thing, in one word.
+    pub reason: String,
+    /// Where it is written, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// The rule.
+    pub rule: String,
+    /// In words.
+    pub text: String,
+}
+
+/// What becomes of a workload's pods.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodsView {
+    /// How many have each fate.
+    pub counts: BTreeMap<&'static str, usize>,
+    /// Each pod.
+    pub each: Vec<PodView>,
+}
+
+/// A pod and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodView {
+    /// Its name; nothing for one that is to be created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Its node.
+    pub node: String,
+    /// What becomes of it.
+    pub fate: &'static str,
+}
+
+/// How a rule is called beside a workload: its own rules need no name of an object.
+fn rule(source: &Source, workload: &str) -> String {
+    if source.object == workload { source.rule.clone() } else { source.to_string() }
 }
 
 impl PlanView {
-    /// The view of a plan on this base template.
-    pub fn new(object: &str, base: &Value, plan: &Plan) -> Self {
-        let base_text = yaml(base);
-        let variants = plan.variants.iter().map(|variant| VariantView::new(variant, &base_text)).collect();
-        Self { object: object.to_owned(), variants, warnings: plan.warnings.iter().map(warning).collect() }
+    /// The view of a plan, and of what becomes of the pods. `locate` says where a rule is written.
+    pub fn new(plan: &Plan, fates: Option<&Fates>, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
+        let object = plan.object.to_string();
+        let base = yaml::document(&plan.base);
+        let warning = |known: &Warning| WarningView {
+            reason: format!("{:?}", known.reason),
+            at: locate(&known.rule),
+            rule: rule(&known.rule, &object),
+            text: known.text.clone(),
+        };
+        Self {
+            kind: plan.object.kind.clone(),
+            namespace: plan.object.namespace.clone(),
+            name: plan.object.name.clone(),
+            variants: plan.variants.iter().map(|variant| VariantView::new(variant, &object, &base)).collect(),
+            warnings: plan.warnings.iter().map(warning).collect(),
+            pods: fates.map(PodsView::new),
+            object,
+        }
     }
 
-    /// Whether some node gets something else than the base.
+    /// Whether something would change: pods where a cluster was asked, and else whether some node gets something else
+    /// than the base.
     pub fn differs(&self) -> bool {
-        self.variants.iter().any(|variant| !variant.changes.is_empty())
+        match &self.pods {
+            Some(pods) => pods.each.iter().any(|pod| pod.fate != LEFT_ALONE),
+            None => self.variants.iter().any(|variant| !variant.changes.is_empty()),
+        }
     }
 
     /// Whether some node gets nothing, because a rule does not apply.
@@ -71,111 +175,157 @@ impl PlanView {
         self.variants.iter().any(|variant| variant.error.is_some())
     }
 
-    /// For a terminal, with colour or without.
-    pub fn text(&self, colour: bool) -> String {
-        let mut text = format!("{}\n", self.object);
+    /// For a terminal: with colour or without, `wide` with every node, field and pod.
+    pub fn text(&self, colour: bool, wide: bool) -> String {
+        let nodes = self.variants.iter().map(|variant| variant.nodes.len()).sum();
+        let heading = format!("{}: {}, {}", self.object, count(nodes, "node"), count(self.variants.len(), "variant"));
+        let mut text = format!("{}\n", paint(&heading, Tone::Heading, colour));
         for variant in &self.variants {
-            variant.write(&mut text, colour);
+            variant.write(&mut text, &self.object, colour, wide);
         }
-        for warning in &self.warnings {
-            let _ = writeln!(text, "  {}", paint(&format!("warning: {warning}"), "33", colour));
+        if let Some(pods) = &self.pods {
+            pods.write(&mut text, wide);
+        }
+        if !self.warnings.is_empty() {
+            text.push('\n');
+        }
+        for known in &self.warnings {
+            let at = known.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
+            let line = format!("warning: {at}{}: {}", known.rule, known.text);
+            let _ = writeln!(text, "  {}", paint(&line, Tone::Warning, colour));
         }
         text
     }
 }
 
 impl VariantView {
-    fn new(variant: &Variant, base: &str) -> Self {
-        let (rules, nodes) = (variant.rules.clone(), variant.nodes.clone());
-        let rendering = match &variant.rendering {
-            Ok(rendering) => rendering,
-            Err(error) => {
-                let error = Some(error.to_string());
-                return Self { rules, nodes, hash: None, error, changes: Vec::new(), diff: String::new() };
-            }
+    fn new(variant: &Variant, object: &str, base: &str) -> Self {
+        let misfits = variant.misfits.iter().map(|(node, misfit)| (node.clone(), misfit.to_string())).collect();
+        let mut view = Self {
+            places: variant.places.clone(),
+            rules: variant.rules.iter().map(RuleView::new).collect(),
+            nodes: variant.nodes.clone(),
+            misfits,
+            hash: None,
+            error: None,
+            changes: Vec::new(),
+            diff: String::new(),
         };
-        let change = |origin: &dapple_edit::render::Origin| ChangeView {
+        match &variant.rendering {
+            Ok(rendering) => {
+                view.hash = Some(rendering.hash.clone());
+                view.changes = rendering.origins.iter().map(|origin| ChangeView::new(origin, object)).collect();
+                view.diff = unified(base, &yaml::document(&rendering.document));
+            }
+            Err(error) => view.error = Some(error.to_string()),
+        }
+        view
+    }
+
+    fn write(&self, text: &mut String, object: &str, colour: bool, wide: bool) {
+        let places = if self.places.is_empty() { String::new() } else { format!("{}: ", self.places.join(", ")) };
+        let names = if wide { self.nodes.join(", ") } else { few(&self.nodes) };
+        let names = if names.is_empty() { String::new() } else { format!(" ({names})") };
+        let heading = format!("{places}{}{names}", count(self.nodes.len(), "node"));
+        let _ = writeln!(text, "\n  {}", paint(&heading, Tone::Heading, colour));
+        if self.rules.is_empty() {
+            let _ = writeln!(text, "    the template as it is");
+        }
+        for rules in self.rules.chunk_by(|one, other| one.object == other.object) {
+            let names: Vec<&str> = rules.iter().map(|known| known.rule.as_str()).collect();
+            let of = if rules[0].object == object { String::new() } else { format!("{} ", rules[0].object) };
+            let _ = writeln!(text, "    by {of}{}", names.join(", "));
+        }
+        if let Some(error) = &self.error {
+            let line = format!("error: {error}; these nodes keep what they run");
+            let _ = writeln!(text, "    {}", paint(&line, Tone::Bad, colour));
+        }
+        text.push_str(&paint_diff(&self.diff, "    ", colour));
+        for change in self.changes.iter().filter(|change| wide || !change.overruled.is_empty()) {
+            change.write(text, colour, wide);
+        }
+        let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (node, why) in &self.misfits {
+            reasons.entry(why).or_default().push(node.clone());
+        }
+        for (why, nodes) in reasons {
+            let names = if wide { nodes.join(", ") } else { few(&nodes) };
+            let line = format!("not on {} ({names}): {why}", count(nodes.len(), "node"));
+            let _ = writeln!(text, "    {}", paint(&line, Tone::Aside, colour));
+        }
+    }
+}
+
+impl RuleView {
+    fn new(source: &Source) -> Self {
+        Self { object: source.object.clone(), rule: source.rule.clone() }
+    }
+}
+
+impl ChangeView {
+    pub(crate) fn new(origin: &Origin, object: &str) -> Self {
+        let overruled =
+            |(by, value): &(Source, Option<Value>)| OverruledView { rule: rule(by, object), value: value.clone() };
+        Self {
             field: origin.path.to_string(),
             before: origin.before.clone(),
             after: origin.after.clone(),
-            set_by: origin.set_by.rule.clone(),
-            overruled: origin.overruled.iter().map(|(by, _)| by.rule.clone()).collect(),
+            set_by: rule(&origin.set_by, object),
+            overruled: origin.overruled.iter().map(overruled).collect(),
+        }
+    }
+
+    fn write(&self, text: &mut String, colour: bool, wide: bool) {
+        let mut line = format!("{}: {}", self.field, self.set_by);
+        if wide {
+            let _ = write!(line, " changes {} to {}", shown(self.before.as_ref()), shown(self.after.as_ref()));
+        }
+        if !self.overruled.is_empty() {
+            let rules: Vec<&str> = self.overruled.iter().map(|known| known.rule.as_str()).collect();
+            let _ = write!(line, "{}overrules {}", if wide { ", " } else { " " }, rules.join(", "));
+        }
+        let _ = writeln!(text, "    {}", paint(&line, Tone::Aside, colour));
+    }
+}
+
+/// A value in a sentence.
+pub(crate) fn shown(value: Option<&Value>) -> String {
+    value.map_or_else(|| "nothing".to_owned(), ToString::to_string)
+}
+
+const LEFT_ALONE: &str = "left alone";
+
+impl PodsView {
+    fn new(fates: &Fates) -> Self {
+        let word = |fate: Fate| match fate {
+            Fate::Recreated => "recreated",
+            Fate::InPlace => "updated in place",
+            Fate::Moved => "moved",
+            Fate::Removed => "removed",
+            Fate::Waits => "updated when deleted",
+            Fate::LeftAlone => LEFT_ALONE,
         };
-        Self {
-            rules,
-            nodes,
-            hash: Some(rendering.hash.clone()),
-            error: None,
-            changes: rendering.origins.iter().map(change).collect(),
-            diff: unified(base, &yaml(&rendering.template)),
+        let known = fates.pods.iter().map(|(pod, (node, fate))| PodView {
+            pod: Some(pod.clone()),
+            node: node.clone(),
+            fate: word(*fate),
+        });
+        let new = fates.created_on.iter().map(|node| PodView { pod: None, node: node.clone(), fate: "created" });
+        let each: Vec<PodView> = known.chain(new).collect();
+        let mut counts = BTreeMap::new();
+        for pod in &each {
+            *counts.entry(pod.fate).or_default() += 1;
         }
+        Self { counts, each }
     }
 
-    fn write(&self, text: &mut String, colour: bool) {
-        let count = self.nodes.len();
-        let by = if self.rules.is_empty() { "the template as it is".to_owned() } else { self.rules.join(", ") };
-        let plural = if count == 1 { "" } else { "s" };
-        let heading = format!("{count} node{plural} ({}): {by}", few(&self.nodes));
-        let _ = writeln!(text, "\n  {}", paint(&heading, "1", colour));
-        if let Some(error) = &self.error {
-            let _ = writeln!(
-                text,
-                "    {}",
-                paint(&format!("error: {error}; these nodes keep what they run"), "31", colour)
-            );
-        }
-        for line in self.diff.lines() {
-            let code = match line.as_bytes().first() {
-                Some(b'+') => "32",
-                Some(b'-') => "31",
-                Some(b'@') => "36",
-                _ => "0",
-            };
-            let _ = writeln!(text, "    {}", if code == "0" { line.to_owned() } else { paint(line, code, colour) });
-        }
-        for change in self.changes.iter().filter(|change| !change.overruled.is_empty()) {
-            let line = format!("{}: {} overrules {}", change.field, change.set_by, change.overruled.join(", "));
-            let _ = writeln!(text, "    {line}");
+    fn write(&self, text: &mut String, wide: bool) {
+        let counts: Vec<String> = self.counts.iter().map(|(fate, number)| format!("{number} {fate}")).collect();
+        let told = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+        let _ = writeln!(text, "\n  pods: {told}");
+        for pod in self.each.iter().filter(|_| wide) {
+            let name = pod.pod.as_deref().unwrap_or("a pod");
+            let _ = writeln!(text, "    {name} on {}: {}", pod.node, pod.fate);
         }
     }
-}
-
-fn warning(warning: &Warning) -> String {
-    match warning {
-        Warning::BadSelector(bad) => format!("{bad}; the patch matches no node"),
-        Warning::NoNode { rule } => format!("{rule} matches no node"),
-        Warning::NoEffect { rule } => format!("{rule} changes nothing: later patches, or the template, set the same"),
-        Warning::Odd { rule, text } => format!("{rule}: {text}"),
-    }
-}
-
-/// The first names of many.
-fn few(nodes: &[String]) -> String {
-    let first = nodes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-    if nodes.len() > 3 { format!("{first}, …") } else { first }
-}
-
-fn paint(text: &str, code: &str, colour: bool) -> String {
-    if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-}
-
-fn yaml(value: &Value) -> String {
-    serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string())
-}
-
-/// A unified difference without file names, three lines of context.
-fn unified(before: &str, after: &str) -> String {
-    let mut text = String::new();
-    for hunk in TextDiff::from_lines(before, after).unified_diff().context_radius(3).iter_hunks() {
-        let _ = writeln!(text, "{}", hunk.header());
-        for change in hunk.iter_changes() {
-            let sign = match change.tag() {
-                ChangeTag::Delete => '-',
-                ChangeTag::Insert => '+',
-                ChangeTag::Equal => ' ',
-            };
-            let _ = writeln!(text, "{sign}{}", change.value().trim_end_matches('\n'));
-        }
-    }
-    text
 }

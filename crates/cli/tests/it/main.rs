@@ -4,6 +4,8 @@
 mod commands;
 mod lease;
 mod plan;
+mod plan_live;
 mod proxy;
+mod snapshots;
 mod support;
 mod up;

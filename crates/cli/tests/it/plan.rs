@@ -1,4 +1,4 @@
-//! `dapple plan`, offline.
+//! `dapple plan`, `explain` and `diff` without a cluster: warnings, errors, and what machines read.
 
 use std::path::{Path, PathBuf};
 
@@ -10,36 +10,16 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-fn plan(file: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+/// Runs a command with the example fleet, and gives its exit code, output and errors.
+fn run(command: &[&str], file: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let fleet = repository("fleets/example.yaml");
-    let mut args = vec!["plan", "-f", file.to_str().unwrap(), "--nodes", fleet.to_str().unwrap()];
-    args.extend(more);
-    let output = dapple(&args);
+    let sources = ["-f", file.to_str().unwrap(), "--nodes", fleet.to_str().unwrap()];
+    let output = dapple(&[command, &sources[..], more].concat());
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-#[test]
-fn the_nydus_story_is_shown_before_it_happens() {
-    let (code, shown, _) = plan(&repository("examples/daemonset/nydus.yaml"), &[]);
-    let expected = "DaemonSet default/nydus-daemonset
-
-  36 nodes (edge-000, edge-001, edge-002, …): the template as it is
-
-  24 nodes (gpu-000, gpu-001, gpu-002, …): spec.patches[0]
-    @@ -5,6 +5,8 @@
-       containers:
-       - env:
-         - name: LOCAL_CACHE_SIZE
-    -      value: 500Gi
-    +      value: 2Ti
-    +    - name: FEATURE_GATE_LARGE_DISK
-    +      value: \"true\"
-         image: nydus:latest
-         name: nydusd
-
-";
-    assert_eq!(shown, expected);
-    assert_eq!(code, Some(1), "some nodes get something else");
+fn plan(file: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    run(&["plan"], file, more)
 }
 
 #[test]
@@ -54,37 +34,143 @@ fn json_names_every_field_and_who_set_it() {
     assert_eq!((&memory["before"], &memory["setBy"]), (&"256Mi".into(), &"spec.patches[0]".into()));
 }
 
-#[test]
-fn warnings_and_errors_are_told_and_concern_their_own_nodes() {
+fn daemonset(patches: &str) -> String {
+    format!(
+        "apiVersion: apps.kruise.io/v1beta1\nkind: DaemonSet\nmetadata: {{name: a}}\nspec:\n  \
+         selector: {{matchLabels: {{app: a}}}}\n  \
+         template: {{metadata: {{labels: {{app: a}}}}, spec: {{containers: [{{name: c, image: 'c:1'}}]}}}}\n  \
+         patches:{patches}\n"
+    )
+}
+
+/// A folder with one file, and that file.
+fn written(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("set.yaml");
-    let set = |patches: &str| {
+    std::fs::write(&file, content).unwrap();
+    (folder, file)
+}
+
+/// What is planned of a DaemonSet with these patches.
+fn planned(patches: &str) -> (Option<i32>, String) {
+    let (_folder, file) = written(daemonset(patches));
+    let (code, shown, said) = plan(&file, &[]);
+    assert_eq!(said, "");
+    (code, shown)
+}
+
+#[test]
+fn a_set_without_patches_is_the_same_everywhere() {
+    let (code, shown) = planned(" []");
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("the template as it is"), "{shown}");
+}
+
+#[test]
+fn what_is_probably_not_meant_is_told_with_its_place() {
+    let (code, shown) = planned("\n  - selector: {matchLabels: {no: such}}\n    patch: {spec: {priority: 1}}");
+    assert!(shown.contains("set.yaml:8:5: spec.patches[0]: it matches no node"), "{shown}");
+    assert_eq!(code, Some(0), "no node gets anything else");
+
+    let typo =
+        "\n  - selector: {}\n    patch:\n      spec:\n        containers:\n        - name: c\n          imagee: x";
+    let (_, shown) = planned(typo);
+    let expected = "set.yaml:13:11: spec.patches[0].patch.spec.containers[name=c].imagee: Container has no such field; \
+                    did you mean \"image\"?";
+    assert!(shown.contains(expected), "{shown}");
+
+    let patch = |image: &str| {
+        format!("\n  - selector: {{}}\n    patch: {{spec: {{containers: [{{name: c, image: {image}}}]}}}}")
+    };
+    let (_, shown) = planned(&format!("{}{}", patch("b"), patch("d")));
+    let expected = "DaemonSet default/a spec.patches[1] sets spec.containers[name=c].image differently";
+    assert!(shown.contains(expected), "{shown}");
+    assert!(shown.contains("spec.containers[name=c].image: spec.patches[1] overrules spec.patches[0]"), "{shown}");
+}
+
+#[test]
+fn a_patch_that_does_not_apply_fails_its_own_nodes_only() {
+    let (code, shown) = planned(
+        "\n  - selector: {matchLabels: {kubernetes.io/arch: arm64}}\n    patch: {spec: {containers: [{image: x}]}}",
+    );
+    assert!(shown.contains("an item has no \"name\"") && shown.contains("these nodes keep what they run"), "{shown}");
+    assert!(shown.contains("the template as it is"), "{shown}");
+    assert_eq!(code, Some(2));
+}
+
+/// Files that cannot be used, and what is said about them.
+#[test]
+fn bad_input_is_refused_with_file_line_column_and_field() {
+    let deep = format!("a: {}1{}\n", "[".repeat(300), "]".repeat(300));
+    let laughs: String = (1..12).fold("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, n| {
+        let last = n - 1;
+        text + &format!(
+            "a{n}: &a{n} [*a{last},*a{last},*a{last},*a{last},*a{last},*a{last},*a{last},*a{last},*a{last}]\n"
+        )
+    });
+    for (content, parts) in [
+        (daemonset(" 7").into_bytes(), vec!["set.yaml:7:3", "DaemonSet", "spec.patches", "invalid type"]),
+        (b"a: [\n".to_vec(), vec!["set.yaml:"]),
+        (b"kind: A\nkind: B\n".to_vec(), vec!["set.yaml:2:1", "kind"]),
+        (b"kind: \xff\xfe\n".to_vec(), vec!["set.yaml:1:7", "UTF-8"]),
+        (b"- 1\n- 2\n".to_vec(), vec!["set.yaml:1:1"]),
+        (b"a: .nan\n".to_vec(), vec!["set.yaml:1:4", "a"]),
+        (b"a: 123456789012345678901234567890\n".to_vec(), vec!["set.yaml:1:4", "a"]),
+        (deep.into_bytes(), vec!["set.yaml:1:", "deep"]),
+        (laughs.into_bytes(), vec!["set.yaml:"]),
+    ] {
+        let (_folder, file) = written(&content);
+        let (code, shown, said) = plan(&file, &[]);
+        assert_eq!((code, shown.as_str()), (Some(2), ""), "{}", said);
+        let missing: Vec<_> = parts.iter().filter(|part| !said.contains(**part)).collect();
+        assert!(missing.is_empty(), "{missing:?} in {said}");
+        assert!(said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_explained_says_why() {
+    let file = repository("examples/daemonset");
+    let explain = |command: &[&str]| {
+        let (code, _, said) = run(command, &file, &[]);
+        assert_eq!(code, Some(2), "{said}");
+        said
+    };
+    for (command, part) in [
+        (&["explain", "ds/nope", "--node", "gpu-000"][..], "there is no DaemonSet default/nope"),
+        (&["explain", "ds/nydus-daemonset", "--node", "nope"], "has nothing for the node \"nope\""),
+        (&["explain", "ds/nydus-daemonset", "--node", "edge-000"], "the taint node-role.kubernetes.io/edge:NoSchedule"),
+        (&["explain", "ds/nydus-daemonset"], "--node NAME"),
+        (&["explain", "pod/x"], "leave out --nodes"),
+        (
+            &["explain", "ds/nydus-daemonset", "--node", "gpu-000", "--field", "spec.volumes"],
+            "there is no volumes in spec",
+        ),
+        (&["diff", "ds/nydus-daemonset", "gpu-000"], "two nodes, or --revision twice"),
+        (&["diff", "ds/nydus-daemonset", "--revision", "1", "--revision", "2"], "has no revisions"),
+    ] {
+        let said = explain(command);
+        assert!(said.contains(part), "{command:?}: {said}");
+    }
+}
+
+#[test]
+fn two_revisions_are_compared() {
+    let revision = |number: i32, image: &str| {
         format!(
-            "apiVersion: apps.kruise.io/v1beta1\nkind: DaemonSet\nmetadata: {{name: a}}\nspec:\n  selector: {{matchLabels: {{app: a}}}}\n  \
-             template: {{metadata: {{labels: {{app: a}}}}, spec: {{containers: [{{name: c, image: 'c:1'}}]}}}}\n  patches: {patches}\n"
+            "apiVersion: apps/v1\nkind: ControllerRevision\nmetadata:\n  name: a-{number}\n  ownerReferences:\n  \
+             - {{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, name: a, uid: u}}\nrevision: {number}\n\
+             data: {{spec: {{template: {{$patch: replace, spec: {{containers: [{{name: c, image: {image}}}]}}}}}}}}\n---\n"
         )
     };
-    std::fs::write(&file, set("[]")).unwrap();
-    assert_eq!(plan(&file, &[]).0, Some(0), "all nodes get the same");
-
-    std::fs::write(&file, set("[{selector: {matchLabels: {no: such}}, patch: {spec: {priority: 1}}}]")).unwrap();
-    let (code, shown, _) = plan(&file, &[]);
-    assert!(shown.contains("warning: spec.patches[0] matches no node"), "{shown}");
-    assert_eq!(code, Some(0));
-
-    std::fs::write(&file, set("[{selector: {matchLabels: {arch: arm}}, patch: {spec: {containers: [{image: x}]}}}]"))
-        .unwrap();
-    let (code, shown, _) = plan(&file, &[]);
-    assert!(shown.contains("an item has no \"name\"") && shown.contains("these nodes keep what they run"), "{shown}");
+    let (_folder, file) = written(revision(1, "c:1") + &revision(2, "c:2") + &daemonset(" []"));
+    let (code, shown, said) = run(&["diff", "ds/a", "--revision", "1", "--revision", "2"], &file, &[]);
+    assert_eq!((code, said.as_str()), (Some(1), ""), "{shown}");
+    for line in ["--- revision 1", "+++ revision 2", "-      - image: c:1", "+      - image: c:2"] {
+        assert!(shown.lines().any(|known| known == line), "{line} in {shown}");
+    }
+    assert!(!shown.contains("$patch"), "{shown}");
+    let (code, _, said) = run(&["diff", "ds/a", "--revision", "1", "--revision", "7"], &file, &[]);
     assert_eq!(code, Some(2));
-
-    std::fs::write(&file, set("7")).unwrap();
-    let (code, _, said) = plan(&file, &[]);
-    assert!(said.contains("set.yaml: DaemonSet a: spec.patches: invalid type"), "{said}");
-    assert_eq!(code, Some(2));
-
-    std::fs::write(&file, "a: [\n").unwrap();
-    let (code, _, said) = plan(&file, &[]);
-    assert!(said.contains("set.yaml") && said.contains("line"), "{said}");
-    assert_eq!(code, Some(2));
+    assert!(said.contains("no revision 7; it has 1, 2"), "{said}");
 }

@@ -4,12 +4,12 @@ use super::{Field, Merge, Shape, Type, TypeId};
 
 /// A pod template.
 pub const POD_TEMPLATE: Shape = Shape::Object(TypeId(82));
-/// The spec of a Deployment.
-pub const DEPLOYMENT_SPEC: Shape = Shape::Object(TypeId(0));
-/// The spec of a StatefulSet.
-pub const STATEFUL_SET_SPEC: Shape = Shape::Object(TypeId(6));
+/// A Deployment.
+pub const DEPLOYMENT: Shape = Shape::Object(TypeId(122));
+/// A StatefulSet.
+pub const STATEFUL_SET: Shape = Shape::Object(TypeId(123));
 
-pub(super) static TYPES: [Type; 122] = [
+pub(super) static TYPES: [Type; 124] = [
     Type { name: "DeploymentSpec", fields: &[
         Field { name: "minReadySeconds", shape: Shape::Integer, merge: Merge::DEFAULT },
         Field { name: "paused", shape: Shape::Boolean, merge: Merge::DEFAULT },
@@ -820,5 +820,13 @@ pub(super) static TYPES: [Type; 122] = [
         Field { name: "kind", shape: Shape::String, merge: Merge::DEFAULT },
         Field { name: "name", shape: Shape::String, merge: Merge::DEFAULT },
         Field { name: "uid", shape: Shape::String, merge: Merge::DEFAULT },
+    ] },
+    Type { name: "Deployment", fields: &[
+        Field { name: "metadata", shape: Shape::Object(TypeId(120)), merge: Merge::DEFAULT },
+        Field { name: "spec", shape: Shape::Object(TypeId(0)), merge: Merge::DEFAULT },
+    ] },
+    Type { name: "StatefulSet", fields: &[
+        Field { name: "metadata", shape: Shape::Object(TypeId(120)), merge: Merge::DEFAULT },
+        Field { name: "spec", shape: Shape::Object(TypeId(6)), merge: Merge::DEFAULT },
     ] },
 ];

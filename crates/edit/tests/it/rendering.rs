@@ -1,8 +1,9 @@
 //! Rendering: order, provenance, hashes, and what holds whatever the edits are.
 
+use dapple_edit::document::Document;
 use dapple_edit::edit::{Change, Edit, ImageOperator, PlainOperator, ReferenceKind, Source, WordList, WordOperator};
 use dapple_edit::image::Component;
-use dapple_edit::render::{hash, render, render_plain};
+use dapple_edit::render::{changes, hash, render, render_plain};
 use serde_json::{Value, json};
 
 use crate::generate::pair;
@@ -37,7 +38,7 @@ fn base() -> Value {
 
 /// Origins as lines: path, before, after, who, and who was overruled.
 fn told(base: &Value, edits: &[Edit]) -> Vec<String> {
-    let rendering = render(base, &edits.iter().collect::<Vec<_>>()).unwrap();
+    let rendering = render(Document::PodTemplate, base, &edits.iter().collect::<Vec<_>>()).unwrap();
     let show = |value: &Option<Value>| value.as_ref().map_or("-".to_owned(), ToString::to_string);
     let line = |origin: &dapple_edit::render::Origin| {
         let overruled: Vec<String> =
@@ -122,7 +123,7 @@ fn overriders_do_what_they_say() {
         ),
         edit("set", Change::SetImage { container: "side".into(), image: "side:2".into() }),
     ];
-    let (rendered, _) = render_plain(&base(), &edits.iter().collect::<Vec<_>>()).unwrap();
+    let (rendered, _) = render_plain(Document::PodTemplate, &base(), &edits.iter().collect::<Vec<_>>()).unwrap();
     let spec = &rendered["spec"];
     assert_eq!(spec["containers"][0]["image"], "beijing.registry.io/agent:1");
     assert_eq!(spec["initContainers"][0]["image"], "beijing.registry.io/init:1");
@@ -140,14 +141,14 @@ fn references_are_replaced_wherever_they_are() {
         refer(ReferenceKind::Secret, "token", "token-beijing"),
         refer(ReferenceKind::PersistentVolumeClaim, "disk", "disk-beijing"),
     ];
-    let rendering = render(&base(), &edits.iter().collect::<Vec<_>>()).unwrap();
-    let text = rendering.template.to_string();
+    let rendering = render(Document::PodTemplate, &base(), &edits.iter().collect::<Vec<_>>()).unwrap();
+    let text = rendering.document.to_string();
     assert_eq!(text.matches("settings-beijing").count(), 4, "{text}");
     assert_eq!(text.matches("token-beijing").count(), 2, "{text}");
     assert_eq!(text.matches("disk-beijing").count(), 1, "{text}");
     assert!(rendering.warnings.is_empty());
     let nothing = refer(ReferenceKind::Secret, "none", "other");
-    let warned = render(&base(), &[&nothing]).unwrap();
+    let warned = render(Document::PodTemplate, &base(), &[&nothing]).unwrap();
     assert_eq!(warned.warnings[0].text, "nothing refers to the Secret \"none\", so nothing was replaced");
 }
 
@@ -169,7 +170,8 @@ fn errors_name_the_rule_and_the_field() {
             "no image at /spec/none",
         ),
     ] {
-        let message = render(&base(), &[&edit("spec.rules[3]", change)]).expect_err(part).to_string();
+        let message =
+            render(Document::PodTemplate, &base(), &[&edit("spec.rules[3]", change)]).expect_err(part).to_string();
         assert!(message.starts_with("DaemonSet default/agent spec.rules[3]: ") && message.contains(part), "{message}");
     }
 }
@@ -189,8 +191,8 @@ const SEEDS: u64 = 3_000;
 fn an_empty_patch_is_the_identity() {
     for seed in 0..SEEDS {
         let (template, _) = pair(seed);
-        let rendering = render(&template, &[&merge("r", json!({}))]).unwrap();
-        assert_eq!(rendering.template, template);
+        let rendering = render(Document::PodTemplate, &template, &[&merge("r", json!({}))]).unwrap();
+        assert_eq!(rendering.document, template);
         assert!(rendering.origins.is_empty());
     }
 }
@@ -202,10 +204,14 @@ fn edits_compose() {
     for seed in 0..SEEDS {
         let ((template, first), (_, second)) = (pair(seed), pair(seed + 1_000_000));
         let (first, second) = (merge("a", first), merge("b", second));
-        let Ok(both) = render(&template, &[&first, &second]) else { continue };
-        let (step, _) = render_plain(&template, &[&first]).unwrap();
-        assert_eq!(both.template, render_plain(&step, &[&second]).unwrap().0, "seed {seed}");
-        assert_eq!((both.template, both.hash), render_plain(&template, &[&first, &second]).unwrap(), "seed {seed}");
+        let Ok(both) = render(Document::PodTemplate, &template, &[&first, &second]) else { continue };
+        let (step, _) = render_plain(Document::PodTemplate, &template, &[&first]).unwrap();
+        assert_eq!(both.document, render_plain(Document::PodTemplate, &step, &[&second]).unwrap().0, "seed {seed}");
+        assert_eq!(
+            (both.document, both.hash),
+            render_plain(Document::PodTemplate, &template, &[&first, &second]).unwrap(),
+            "seed {seed}"
+        );
         compared += 1;
     }
     assert!(compared > SEEDS / 5, "only {compared}");
@@ -218,9 +224,12 @@ fn provenance_names_exactly_what_differs() {
     let mut compared = 0;
     for seed in 0..SEEDS {
         let ((template, first), (_, second)) = (pair(seed), pair(seed + 2_000_000));
-        let Ok(rendering) = render(&template, &[&merge("a", first), &merge("b", second)]) else { continue };
-        assert_eq!(rendering.origins.is_empty(), rendering.template == template, "seed {seed}");
-        let direct = dapple_edit::render::changed_paths(&template, &rendering.template);
+        let Ok(rendering) = render(Document::PodTemplate, &template, &[&merge("a", first), &merge("b", second)]) else {
+            continue;
+        };
+        assert_eq!(rendering.origins.is_empty(), rendering.document == template, "seed {seed}");
+        let direct = changes(Document::PodTemplate, &template, &rendering.document);
+        let direct: Vec<_> = direct.into_iter().map(|change| change.path).collect();
         let told: Vec<_> = rendering.origins.iter().map(|origin| origin.path.clone()).collect();
         assert_eq!(told, direct, "seed {seed}");
         compared += 1;

@@ -5,6 +5,7 @@ use std::path::Path;
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::group::OverridePolicy;
 use dapple_api::pool::YurtAppConfigurationReplacement;
+use dapple_edit::document::Document;
 use dapple_edit::render::{Rendering, render};
 use dapple_edit::{daemonset, group, pool};
 use serde_json::Value;
@@ -20,16 +21,16 @@ fn rendered(set: &DaemonSet, labels: &[(&str, &'static str)]) -> Rendering {
     let (patches, bad) = daemonset::patches("DaemonSet", &set.spec);
     assert!(bad.is_empty());
     let label = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
-    render(&set.spec.template.0, &daemonset::edits_for(&patches, label)).unwrap()
+    render(Document::PodTemplate, &set.spec.template.0, &daemonset::edits_for(&patches, label)).unwrap()
 }
 
 #[test]
 fn large_disks_get_a_large_cache() {
     let set: DaemonSet = serde_json::from_value(example("daemonset/nydus.yaml", "DaemonSet")).unwrap();
     let plain = rendered(&set, &[("disk-type", "standard")]);
-    assert_eq!(plain.template, set.spec.template.0);
+    assert_eq!(plain.document, set.spec.template.0);
     let large = rendered(&set, &[("node-role/nydus-storage", "large")]);
-    let env = &large.template["spec"]["containers"][0]["env"];
+    let env = &large.document["spec"]["containers"][0]["env"];
     assert_eq!(env[0], serde_json::json!({"name": "LOCAL_CACHE_SIZE", "value": "2Ti"}));
     assert_eq!(env[1], serde_json::json!({"name": "FEATURE_GATE_LARGE_DISK", "value": "true"}));
     assert_ne!(large.hash, plain.hash);
@@ -64,7 +65,8 @@ fn higher_priority_wins_and_a_bad_selector_spoils_nothing() {
         "{}",
         bad[0]
     );
-    let rendering = render(&set.spec.template.0, &daemonset::edits_for(&patches, |_| None)).unwrap();
+    let rendering =
+        render(Document::PodTemplate, &set.spec.template.0, &daemonset::edits_for(&patches, |_| None)).unwrap();
     let origin = rendering
         .origins
         .iter()
@@ -84,16 +86,18 @@ fn each_group_pulls_from_its_own_registry() {
         ("Hangzhou", "hangzhou.registry.io/nginx:1.25"),
         ("shanghai", "nginx:1.25"),
     ] {
-        let edits = group::edits("OverridePolicy", &policy.spec, group_name).unwrap();
-        let rendering = render(&template, &edits.iter().collect::<Vec<_>>()).unwrap();
-        assert_eq!(rendering.template["spec"]["containers"][0]["image"], image, "{group_name}");
+        let edits = group::edits("OverridePolicy", &policy.spec, &[group_name]);
+        let rendering = render(Document::PodTemplate, &template, &edits.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(rendering.document["spec"]["containers"][0]["image"], image, "{group_name}");
     }
 }
 
 #[test]
 fn a_rule_that_cannot_be_is_named() {
     let spec = serde_json::json!({"overrideRules": [{"argsOverrider": [{"containerName": "c", "operator": "replace", "value": ["x"]}]}]});
-    let error = group::edits("OverridePolicy default/p", &serde_json::from_value(spec).unwrap(), "any").unwrap_err();
+    let edits = group::edits("OverridePolicy default/p", &serde_json::from_value(spec).unwrap(), &["any"]);
+    let template = serde_json::json!({"spec": {"containers": [{"name": "c"}]}});
+    let error = render(Document::PodTemplate, &template, &edits.iter().collect::<Vec<_>>()).unwrap_err();
     assert!(
         error
             .to_string()
@@ -107,9 +111,12 @@ fn later_replacements_win_in_each_pool() {
     let object: YurtAppConfigurationReplacement =
         serde_json::from_value(example("pool/story-4.yaml", "YurtAppConfigurationReplacement")).unwrap();
     for (pool_name, replicas) in [("beijing", Some(5)), ("hangzhou", Some(3)), ("shanghai", None)] {
-        let (edits, workload) = pool::edits("r", &object.replacements, pool_name);
-        assert_eq!(workload.replicas, replicas, "{pool_name}");
-        assert_eq!(edits.is_empty(), replicas.is_none(), "{pool_name}");
+        let set = example("pool/yurtappsets.yaml", "YurtAppSet");
+        let base = &set["spec"]["workloadTemplate"]["deploymentTemplate"];
+        let edits = pool::edits("r", &object.replacements, pool_name);
+        let rendering = render(Document::Deployment, base, &edits.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(rendering.document["spec"].get("replicas").and_then(Value::as_i64), replicas, "{pool_name}");
+        assert_eq!(rendering.origins.is_empty(), replicas.is_none(), "{pool_name}");
     }
 }
 
@@ -117,7 +124,7 @@ fn later_replacements_win_in_each_pool() {
 fn the_pool_stands_in_every_text() {
     let object: YurtAppConfigurationReplacement =
         serde_json::from_value(example("pool/story-3.yaml", "YurtAppConfigurationReplacement")).unwrap();
-    let (edits, _) = pool::edits("r", &object.replacements, "hangzhou");
+    let edits = pool::edits("r", &object.replacements, "hangzhou");
     let text = format!("{edits:?}");
     assert!(text.contains("-hangzhou") && !text.contains("{{nodepool}}"), "{text}");
 }

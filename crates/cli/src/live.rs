@@ -1,0 +1,138 @@
+//! Reading what planning needs from a cluster.
+
+use anyhow::Context;
+use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
+use dapple_plan::fate::Pod;
+use dapple_plan::variant::ObjectName;
+use dapple_plan::world::World;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use serde_json::{Value, json};
+
+use crate::output::note;
+
+/// As many objects per answer: a node is some 60 KB, of which planning keeps its labels and taints.
+const PAGE: u32 = 500;
+
+/// Where the pod says which group it was made for.
+pub(crate) const GROUP_LABEL: &str = "dapple.dev/group";
+
+/// Group, version, kind and plural of what planning looks at.
+const KINDS: [(&str, &str, &str, &str); 9] = [
+    ("", "v1", "Node", "nodes"),
+    ("apps.kruise.io", "v1beta1", "DaemonSet", "daemonsets"),
+    ("groupmanagement.kubeedge.io", "v1alpha1", "NodeGroup", "nodegroups"),
+    ("groupmanagement.kubeedge.io", "v1alpha1", "PropagationPolicy", "propagationpolicies"),
+    ("groupmanagement.kubeedge.io", "v1alpha1", "OverridePolicy", "overridepolicies"),
+    ("apps.openyurt.io", "v1beta1", "NodePool", "nodepools"),
+    ("apps.openyurt.io", "v1alpha1", "YurtAppSet", "yurtappsets"),
+    ("apps.openyurt.io", "v1alpha1", "YurtAppDaemon", "yurtappdaemons"),
+    ("apps.openyurt.io", "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements"),
+];
+
+/// Kubernetes' own workloads, of which only those matter that ask for a policy.
+const NATIVE: [(&str, &str, &str, &str); 6] = [
+    ("apps", "v1", "Deployment", "deployments"),
+    ("apps", "v1", "StatefulSet", "statefulsets"),
+    ("apps", "v1", "DaemonSet", "daemonsets"),
+    ("apps", "v1", "ReplicaSet", "replicasets"),
+    ("batch", "v1", "Job", "jobs"),
+    ("batch", "v1", "CronJob", "cronjobs"),
+];
+
+/// Everything that planning looks at. Kinds that the cluster does not serve have no objects.
+pub(crate) async fn world(client: &Client) -> anyhow::Result<World> {
+    let mut world = World::default();
+    for kind in KINDS {
+        add_all(client, kind, None, &mut world).await?;
+    }
+    for kind in NATIVE {
+        for label in [REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL] {
+            add_all(client, kind, Some(label), &mut world).await?;
+        }
+    }
+    Ok(world)
+}
+
+async fn add_all(
+    client: &Client,
+    (group, version, kind, plural): (&str, &str, &str, &str),
+    label: Option<&str>,
+    world: &mut World,
+) -> anyhow::Result<()> {
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let mut params = ListParams::default().limit(PAGE);
+    if let Some(label) = label {
+        params = params.labels(label);
+    }
+    loop {
+        let page = match api.list(&params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            other => other.with_context(|| format!("cannot list {plural}"))?,
+        };
+        for object in page.items {
+            let mut value = serde_json::to_value(object)?;
+            value["apiVersion"] = Value::from(resource.api_version.clone());
+            value["kind"] = Value::from(kind);
+            // One malformed object must not hide the rest.
+            if let Err(error) = world.add(&value) {
+                note(&format!("warning: not planned: {error}"));
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// The pods of a workload that have a node and have not ended.
+pub(crate) async fn pods(client: &Client, object: &ObjectName, selector: &LabelSelector) -> anyhow::Result<Vec<Pod>> {
+    // A selector that cannot be used selects nothing.
+    let Ok(query) = kube::core::Selector::try_from(selector.clone()) else { return Ok(Vec::new()) };
+    let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), &object.namespace);
+    let mut params =
+        ListParams::default().limit(PAGE).labels_from(&query).fields("status.phase!=Succeeded,status.phase!=Failed");
+    let mut pods = Vec::new();
+    loop {
+        let page = api.list(&params).await.with_context(|| format!("cannot list the pods of {object}"))?;
+        for pod in page.items {
+            let labels = pod.metadata.labels.unwrap_or_default();
+            let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+            // Pods of somebody else may carry the same labels.
+            let is_foreign = object.kind == "DaemonSet" && owner.is_some_and(|owner| owner.name != object.name);
+            let node = pod.spec.and_then(|spec| spec.node_name);
+            if let (Some(name), Some(node), false) = (pod.metadata.name, node, is_foreign) {
+                pods.push(Pod { name, node, group: labels.get(GROUP_LABEL).cloned() });
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(pods),
+        }
+    }
+}
+
+/// A pod as JSON, and the workload that its owners lead to.
+pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow::Result<(Value, ObjectName)> {
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = pods.get(name).await.with_context(|| format!("cannot get the pod {namespace}/{name}"))?;
+    let mut object = json!({"kind": "Pod", "metadata": pod.metadata});
+    let mut found = ObjectName { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+    // Pod, ReplicaSet, Deployment, YurtAppSet: no chain of owners is longer.
+    for _ in 0..4 {
+        let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else { break };
+        let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
+        let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+        found = ObjectName { kind: kind.clone(), namespace: namespace.to_owned(), name: name.clone() };
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        let Some(next) = api.get_opt(&name).await.with_context(|| format!("cannot get {found}"))? else { break };
+        object = serde_json::to_value(next)?;
+    }
+    Ok((serde_json::to_value(pod)?, found))
+}

@@ -1,0 +1,152 @@
+//! Where commands that plan get their objects: files, a file of nodes, and the cluster.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use dapple_api::manifest::{self, Manifest};
+use dapple_edit::edit::Source;
+use dapple_plan::world::{World, name_of};
+use dapple_testbed::Fleet;
+use kube::Client;
+use serde_json::Value;
+
+use crate::args::SourceArgs;
+use crate::output::note;
+use crate::{connect, live};
+
+/// Reading for longer than this is worth a word.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// What there is to plan with.
+pub(crate) struct Sources {
+    /// Objects out of files.
+    pub(crate) manifests: Vec<Manifest>,
+    /// What the cluster has; nothing where nodes came from a file.
+    pub(crate) live: Option<Live>,
+    /// What it would be with the files.
+    pub(crate) next: World,
+    /// Objects of the files that do not matter to planning.
+    pub(crate) others: usize,
+}
+
+/// The cluster.
+pub(crate) struct Live {
+    pub(crate) client: Client,
+    pub(crate) world: World,
+}
+
+impl Sources {
+    /// Reads the files, and the nodes' file or else the cluster.
+    pub(crate) async fn read(args: &SourceArgs) -> anyhow::Result<Self> {
+        let mut manifests = Vec::new();
+        for path in &args.filename {
+            for file in files(path)? {
+                manifests.extend(read(&file)?);
+            }
+        }
+        let (live, mut next) = match &args.nodes {
+            Some(path) => (None, nodes_from(path)?),
+            None => {
+                let client = Client::try_from(connect::config(&args.connect).await?)?;
+                let world = with_notice("reading the cluster ...", live::world(&client)).await?;
+                (Some(Live { client, world: world.clone() }), world)
+            }
+        };
+        let mut others = 0;
+        for manifest in &manifests {
+            match next.add(manifest.value()) {
+                Ok(is_planned) => others += usize::from(!is_planned),
+                Err(error) => bail!("{}:{}: {error}", manifest.file(), manifest.locate(&error.field)),
+            }
+        }
+        Ok(Self { manifests, live, next, others })
+    }
+
+    /// The place in a file where a rule is written.
+    pub(crate) fn locate(&self, rule: &Source) -> Option<String> {
+        let is_it = |manifest: &&Manifest| name_of(manifest.value()).to_string() == rule.object;
+        let manifest = self.manifests.iter().rev().find(is_it)?;
+        Some(format!("{}:{}", manifest.file(), manifest.locate(&rule.rule)))
+    }
+
+    /// Whether the files have this object.
+    pub(crate) fn has(&self, object: &dapple_plan::variant::ObjectName) -> bool {
+        self.manifests.iter().any(|manifest| name_of(manifest.value()) == *object)
+    }
+}
+
+/// Says on a terminal what takes so long.
+pub(crate) async fn with_notice<T>(notice: &str, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    tokio::select! {
+        biased;
+        done = &mut work => return done,
+        () = tokio::time::sleep(QUIET) => {}
+    }
+    if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        note(notice);
+    }
+    work.await
+}
+
+/// A file, or every YAML and JSON file below a folder, by name.
+fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut entries = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
+    entries.sort();
+    for entry in entries {
+        let is_manifest =
+            entry.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known));
+        if entry.is_dir() || is_manifest {
+            found.extend(files(&entry)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The objects of a file; `-` is standard input.
+fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
+    let is_input = path == Path::new("-");
+    let bytes = if is_input {
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes).map(|_| bytes)
+    } else {
+        std::fs::read(path)
+    };
+    let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+    let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
+    Ok(manifest::read(&name, &bytes)?)
+}
+
+/// Nodes from a file: Node objects, a list of them, or a fleet description.
+fn nodes_from(path: &Path) -> anyhow::Result<World> {
+    let manifests = read(path)?;
+    let mut world = World::default();
+    if manifests.iter().any(|manifest| manifest.value()["kind"].is_string()) {
+        for manifest in &manifests {
+            if manifest.value()["kind"] != "Node" {
+                continue;
+            }
+            if !manifest.value()["metadata"]["name"].is_string() {
+                bail!("{}:{}: metadata.name: a Node needs a name", manifest.file(), manifest.position());
+            }
+            world.add(manifest.value())?;
+        }
+    } else {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for mut node in Fleet::from_yaml(&text, &path.display().to_string())?.nodes() {
+            node["apiVersion"] = Value::from("v1");
+            node["kind"] = Value::from("Node");
+            world.add(&node)?;
+        }
+    }
+    if world.node_count() == 0 {
+        return Err(anyhow!("{}: there is neither a Node nor a fleet description in it", path.display()));
+    }
+    Ok(world)
+}

@@ -1,0 +1,102 @@
+//! Naming a workload on the command line: `daemonset/agent`.
+
+use anyhow::{anyhow, bail};
+use dapple_plan::variant::{ObjectName, Plan, Variant};
+
+/// What kubectl users call the kinds that are planned.
+const KINDS: [(&str, &[&str]); 8] = [
+    ("DaemonSet", &["daemonset", "daemonsets", "ds", "ads", "daemon", "daemonsets.apps.kruise.io"]),
+    ("Deployment", &["deployment", "deployments", "deploy"]),
+    ("StatefulSet", &["statefulset", "statefulsets", "sts"]),
+    ("ReplicaSet", &["replicaset", "replicasets", "rs"]),
+    ("Job", &["job", "jobs"]),
+    ("CronJob", &["cronjob", "cronjobs", "cj"]),
+    ("YurtAppSet", &["yurtappset", "yurtappsets", "yas"]),
+    ("YurtAppDaemon", &["yurtappdaemon", "yurtappdaemons", "yad"]),
+];
+
+/// A kind and a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// A workload.
+    Workload { kind: &'static str, name: String },
+    /// A pod that runs.
+    Pod(String),
+}
+
+impl std::str::FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = text.split_once('/').ok_or("write it as KIND/NAME, such as daemonset/agent")?;
+        let (kind, name) = (kind.to_lowercase(), name.to_owned());
+        if name.is_empty() {
+            return Err("the name is missing: write KIND/NAME, such as daemonset/agent".to_owned());
+        }
+        if ["pod", "pods", "po"].contains(&kind.as_str()) {
+            return Ok(Self::Pod(name));
+        }
+        match KINDS.iter().find(|(_, words)| words.contains(&kind.as_str())) {
+            Some((kind, _)) => Ok(Self::Workload { kind, name }),
+            None => {
+                Err(format!("{kind:?} is no kind that is planned: use {}", KINDS.map(|(_, words)| words[0]).join(", ")))
+            }
+        }
+    }
+}
+
+/// The plan of a workload.
+pub(crate) fn plan_of<'a>(plans: &'a [Plan], object: &ObjectName) -> anyhow::Result<&'a Plan> {
+    let known = || plans.iter().map(|plan| plan.object.to_string()).collect::<Vec<_>>().join(", ");
+    plans.iter().find(|plan| plan.object == *object).ok_or_else(|| {
+        if plans.is_empty() {
+            anyhow!("there is no {object}, nor any other workload that a rule concerns")
+        } else {
+            anyhow!("there is no {object} that a rule concerns; there is {}", known())
+        }
+    })
+}
+
+/// The variant that a node gets.
+pub(crate) fn variant_of<'a>(plan: &'a Plan, node: &str) -> anyhow::Result<&'a Variant> {
+    if let Some(variant) = plan.variants.iter().find(|variant| variant.nodes.iter().any(|name| name == node)) {
+        return Ok(variant);
+    }
+    for variant in &plan.variants {
+        if let Some((_, misfit)) = variant.misfits.iter().find(|(name, _)| name == node) {
+            bail!("{} does not run on the node {node:?}: {misfit}", plan.object);
+        }
+    }
+    bail!("{} has nothing for the node {node:?}: there is no such node, or it is in none of its places", plan.object)
+}
+
+/// The variant that a pod on a node belongs to, even if no other could start there today. A node in several groups may
+/// get several: the pod's group says which.
+pub(crate) fn variant_of_pod<'a>(plan: &'a Plan, node: &str, group: Option<&str>) -> anyhow::Result<&'a Variant> {
+    let place = group.map(|group| format!("group {group}"));
+    let is_there = |variant: &&Variant| {
+        variant.nodes.iter().any(|name| name == node) || variant.misfits.iter().any(|(name, _)| name == node)
+    };
+    let found: Vec<&Variant> = plan.variants.iter().filter(is_there).collect();
+    let is_its_own = |variant: &&&Variant| place.as_ref().is_some_and(|place| variant.places.contains(place));
+    match found.iter().find(is_its_own).or(found.first()) {
+        Some(variant) => Ok(variant),
+        None => variant_of(plan, node),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_go_by_the_names_that_kubectl_users_know() {
+        for text in ["ds/a", "DaemonSet/a", "ads/a", "daemonsets.apps.kruise.io/a"] {
+            assert_eq!(text.parse(), Ok(Target::Workload { kind: "DaemonSet", name: "a".to_owned() }), "{text}");
+        }
+        assert_eq!("po/a".parse(), Ok(Target::Pod("a".to_owned())));
+        for (text, part) in [("a", "KIND/NAME"), ("ds/", "name is missing"), ("service/a", "no kind that is planned")] {
+            assert!(text.parse::<Target>().unwrap_err().contains(part), "{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `dapple plan` and `explain` beside a cluster: what becomes of the pods there are, and why a pod has what it has.
+
+use std::path::Path;
+
+use dapple_control::install::apply;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, DynamicObject, PostParams};
+use serde_json::{Value, json};
+
+use crate::support::{dapple, eventually, node, own_cluster, text};
+
+fn set(image: &str, patches: Value) -> Value {
+    json!({
+        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "default"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "agent"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}},
+            // Nobody plays these nodes, so they are tainted as not ready at some time.
+            "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {
+                "containers": [{"name": "c", "image": image}], "tolerations": [{"operator": "Exists"}]}},
+            "patches": patches,
+        },
+    })
+}
+
+fn on_zone(zone: &str, patch: Value) -> Value {
+    json!({"selector": {"matchLabels": {"zone": zone}}, "patch": patch})
+}
+
+/// A pod of the DaemonSet, as its controller makes them.
+async fn pod(client: &Client, owner: &str, node: &str, image: &str) {
+    let reference = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "agent", "uid": owner, "controller": true});
+    let object = json!({
+        "metadata": {"name": format!("agent-{node}"), "labels": {"app": "agent"}, "ownerReferences": [reference]},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": image}],
+                 "tolerations": [{"operator": "Exists"}], "automountServiceAccountToken": false},
+    });
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let object: Pod = serde_json::from_value(object).unwrap();
+    // The namespace's service account comes a moment after the namespace.
+    eventually("the pod is taken", || async {
+        pods.create(&PostParams::default(), &object).await.map(|_| ()).map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+fn run(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = dapple(&[args, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
+    let (cluster, client) = own_cluster().await;
+    for (name, zone) in [("a", "1"), ("b", "2"), ("c", "3"), ("d", "3")] {
+        node(&client, name, zone).await;
+    }
+    let now = set("c:1", json!([on_zone("1", json!({"metadata": {"annotations": {"tier": "large"}}}))]));
+    apply(&client, &now).await.unwrap();
+    let resource =
+        kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("apps.kruise.io", "v1beta1", "DaemonSet"));
+    let sets: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let uid = sets.get("agent").await.unwrap().metadata.uid.unwrap();
+    for name in ["a", "b", "c"] {
+        pod(&client, &uid, name, "c:1").await;
+    }
+    let kubeconfig = cluster.admin_kubeconfig();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agent.json");
+    let path = file.to_str().unwrap().to_owned();
+    let plan = |object: &Value, more: &[&str]| {
+        std::fs::write(&file, object.to_string()).unwrap();
+        run(kubeconfig, &[&["plan", "-f", &path][..], more].concat())
+    };
+
+    // The same again changes nothing but that the node without a pod gets one.
+    let (code, shown) = plan(&now, &[]);
+    assert!(shown.contains("pods: 1 created, 3 left alone"), "{shown}");
+    assert_eq!(code, Some(1), "{shown}");
+
+    // Another image on zone 2 goes in place, a variable on zone 3 does not, zone 1 has no reason to be touched.
+    let image = json!({"spec": {"containers": [{"name": "c", "image": "c:2"}]}});
+    let variable = json!({"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}]}]}});
+    let mut next = now.clone();
+    let patches = next["spec"]["patches"].as_array_mut().unwrap();
+    patches.extend([on_zone("2", image), on_zone("3", variable)]);
+    let (code, shown) = plan(&next, &["-o", "wide"]);
+    assert!(shown.contains("pods: 1 created, 1 left alone, 1 recreated, 1 updated in place"), "{shown}");
+    for line in
+        ["agent-a on a: left alone", "agent-b on b: updated in place", "agent-c on c: recreated", "a pod on d: created"]
+    {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    assert_eq!(code, Some(1), "{shown}");
+
+    // A pod that has not got what its node's rendering says is explained with the difference.
+    let (code, shown) = run(kubeconfig, &["explain", "pod/agent-a"]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("DaemonSet default/agent on pod default/agent-a on node a"), "{shown}");
+    assert!(shown.contains("tier: large  # spec.patches[0]"), "{shown}");
+    assert!(shown.contains("metadata.annotations.tier: has nothing, not \"large\""), "{shown}");
+
+    let (code, shown) = run(kubeconfig, &["diff", "ds/agent", "a", "b"]);
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("-    tier: large"), "{shown}");
+    cluster.stop().await.unwrap();
+}

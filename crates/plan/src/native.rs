@@ -1,0 +1,50 @@
+//! Kubernetes' own workloads: where their pod templates are, and what nodes get of a native DaemonSet.
+
+use std::collections::BTreeMap;
+
+use dapple_edit::document::Document;
+use serde_json::Value;
+
+use crate::fate::Update;
+use crate::fit::Node;
+use crate::group::workload::Overrides;
+use crate::variant::{Draft, ObjectName, Plan, Sketch};
+
+/// The pod template of a workload; none for other kinds.
+pub fn template_of<'a>(group: &str, kind: &str, object: &'a Value) -> Option<&'a Value> {
+    let path = match (group, kind) {
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet") | ("batch", "Job") => "/spec/template",
+        ("batch", "CronJob") => "/spec/jobTemplate/spec/template",
+        _ => return None,
+    };
+    object.pointer(path)
+}
+
+/// Plans a native DaemonSet: it has no patches, but an OverridePolicy may concern its pods.
+pub(crate) fn plan_daemonset<'a>(
+    object: ObjectName,
+    template: &Value,
+    nodes: impl Iterator<Item = Node<'a>>,
+    overrides: &Overrides,
+) -> Plan {
+    let mut by_list: BTreeMap<Option<usize>, Vec<Node<'a>>> = BTreeMap::new();
+    for node in nodes {
+        by_list.entry(overrides.list_for(node.name)).or_default().push(node);
+    }
+    let drafts = by_list.into_iter().map(|(list, nodes)| Draft {
+        places: Vec::new(),
+        edits: overrides.edits(list).iter().collect(),
+        nodes,
+    });
+    let fight = |_: &_, _: &_| false;
+    let sketch = Sketch {
+        object,
+        document: Document::PodTemplate,
+        base: template,
+        is_daemon: true,
+        update: Update::PolicyImagesInPlace,
+        fight: &fight,
+        is_default: &|_| false,
+    };
+    sketch.plan(drafts.collect())
+}

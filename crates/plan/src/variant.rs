@@ -1,0 +1,271 @@
+//! Variants: the nodes of a fleet that get the same of a workload, and what that is.
+//!
+//! Every family sorts nodes its own way, by patches, groups or pools, into drafts; from there on they are alike: each
+//! distinct list of edits is rendered once, whatever the number of nodes.
+
+use std::fmt;
+
+use dapple_edit::check::{Finding, check_patch};
+use dapple_edit::document::Document;
+use dapple_edit::edit::{Change, Edit, EditError, Source};
+use dapple_edit::render::{Origin, Rendering, hash, render};
+use serde_json::Value;
+
+use crate::fate::Update;
+use crate::fit::{Fit, Misfit, Node};
+
+/// An object, as people name it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectName {
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What a workload gives to a fleet.
+#[derive(Debug)]
+pub struct Plan {
+    /// The workload.
+    pub object: ObjectName,
+    /// What its base and renderings are.
+    pub document: Document,
+    /// Whether every node that fits has a pod of its own.
+    pub is_daemon: bool,
+    /// How pods get what has changed for them.
+    pub update: Update,
+    /// What nodes get that no rule concerns.
+    pub base: Value,
+    /// Hash of the base.
+    pub base_hash: String,
+    /// The variants.
+    pub variants: Vec<Variant>,
+    /// What is probably not meant.
+    pub warnings: Vec<Warning>,
+}
+
+/// Nodes that get the same.
+#[derive(Debug)]
+pub struct Variant {
+    /// The groups or pools that they make up; none where patches alone decide.
+    pub places: Vec<String>,
+    /// The rules that made it, in the order they apply.
+    pub rules: Vec<Source>,
+    /// Names of the nodes, sorted.
+    pub nodes: Vec<String>,
+    /// Nodes that it would be for, but cannot run on, sorted by name.
+    pub misfits: Vec<(String, Misfit)>,
+    /// What they get, or the rule that does not apply. Then these nodes keep what they run, and only these.
+    pub rendering: Result<Rendering, EditError>,
+}
+
+/// Something that is probably not meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// What kind of thing.
+    pub reason: Reason,
+    /// The rule.
+    pub rule: Source,
+    /// In words.
+    pub text: String,
+}
+
+/// Kinds of warnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// A selector that cannot be used.
+    BadSelector,
+    /// A rule that says what cannot be done.
+    BadRule,
+    /// A rule for nothing that is there.
+    Unused,
+    /// A rule that changes nothing wherever it applies.
+    Overruled,
+    /// Two rules of equal standing that set one field differently.
+    Fight,
+    /// An environment variable that a container has twice.
+    Twice,
+    /// A field that Kubernetes does not know, or a value of the wrong type.
+    Mistake,
+    /// An object that is named and not there.
+    Missing,
+    /// Something else.
+    Odd,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.text)
+    }
+}
+
+/// Nodes that the same edits are for, not rendered yet.
+pub(crate) struct Draft<'a> {
+    pub(crate) places: Vec<String>,
+    pub(crate) edits: Vec<&'a Edit>,
+    pub(crate) nodes: Vec<Node<'a>>,
+}
+
+/// A workload on its way to a plan.
+pub(crate) struct Sketch<'a> {
+    pub(crate) object: ObjectName,
+    pub(crate) document: Document,
+    pub(crate) base: &'a Value,
+    /// Whether pods belong to their nodes, so that every node is judged for fit.
+    pub(crate) is_daemon: bool,
+    pub(crate) update: Update,
+    /// Whether one rule that overrules another is probably not meant.
+    pub(crate) fight: &'a dyn Fn(&Source, &Source) -> bool,
+    /// Whether a rule is a default, there to be overruled.
+    pub(crate) is_default: &'a dyn Fn(&Source) -> bool,
+}
+
+impl Sketch<'_> {
+    /// Renders the drafts, those with the same edits once, and looks for what is probably not meant.
+    pub(crate) fn plan(self, drafts: Vec<Draft<'_>>) -> Plan {
+        let mut variants = Vec::new();
+        for draft in merged(drafts) {
+            variants.push(self.variant(draft));
+        }
+        let mut warnings = Vec::new();
+        for rendering in variants.iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
+            warnings.extend(rendering.warnings.iter().map(|known| Warning {
+                reason: Reason::Odd,
+                rule: known.source.clone(),
+                text: known.text.clone(),
+            }));
+            warnings.extend(rendering.origins.iter().flat_map(|origin| self.fights(origin)));
+            warnings.extend(self.doubled(rendering));
+        }
+        warnings.extend(overruled(&variants).into_iter().filter(|warning| !(self.is_default)(&warning.rule)));
+        // Several variants may have the same thing to say.
+        let mut distinct: Vec<Warning> = Vec::new();
+        for warning in warnings {
+            if !distinct.contains(&warning) {
+                distinct.push(warning);
+            }
+        }
+        Plan {
+            object: self.object,
+            document: self.document,
+            is_daemon: self.is_daemon,
+            update: self.update,
+            base: self.base.clone(),
+            base_hash: hash(self.base),
+            variants,
+            warnings: distinct,
+        }
+    }
+
+    fn variant(&self, draft: Draft<'_>) -> Variant {
+        let rendering = render(self.document, self.base, &draft.edits);
+        let mut rules: Vec<Source> = Vec::new();
+        for edit in &draft.edits {
+            if rules.last() != Some(&edit.source) {
+                rules.push(edit.source.clone());
+            }
+        }
+        let fit = rendering.as_ref().ok().filter(|_| self.is_daemon).map(|known| Fit::of_daemon(&known.document));
+        let (mut nodes, mut misfits) = (Vec::new(), Vec::new());
+        for node in draft.nodes {
+            match fit.as_ref().map_or(Ok(()), |fit| fit.judge(node)) {
+                Ok(()) => nodes.push(node.name.to_owned()),
+                Err(misfit) => misfits.push((node.name.to_owned(), misfit)),
+            }
+        }
+        nodes.sort();
+        misfits.sort_by(|one, other| one.0.cmp(&other.0));
+        Variant { places: draft.places, rules, nodes, misfits, rendering }
+    }
+
+    fn fights(&self, origin: &Origin) -> Vec<Warning> {
+        let differs = |(by, value): &&(Source, Option<Value>)| {
+            *value != origin.after && *by != origin.set_by && (self.fight)(&origin.set_by, by)
+        };
+        let warning = |(by, _): &(Source, Option<Value>)| Warning {
+            reason: Reason::Fight,
+            rule: by.clone(),
+            text: format!("{} sets {} differently, and wins only because it comes later", origin.set_by, origin.path),
+        };
+        origin.overruled.iter().filter(differs).map(warning).collect()
+    }
+
+    /// Kubernetes takes the last of two variables with one name, and says nothing.
+    fn doubled(&self, rendering: &Rendering) -> Vec<Warning> {
+        let Some(template) = self.document.template(&rendering.document) else { return Vec::new() };
+        let lists = ["initContainers", "containers"].iter().flat_map(|list| template["spec"][list].as_array());
+        let mut warnings = Vec::new();
+        for container in lists.flatten() {
+            let names: Vec<&str> =
+                container["env"].as_array().into_iter().flatten().filter_map(|known| known["name"].as_str()).collect();
+            let twice = names.iter().enumerate().filter(|(number, name)| names[..*number].contains(name));
+            for (_, name) in twice {
+                let container = container["name"].as_str().unwrap_or_default();
+                let field = format!("[name={container}].env");
+                let by = rendering.origins.iter().find(|origin| origin.path.to_string().contains(&field));
+                let rule = by.map_or_else(
+                    || Source { object: self.object.to_string(), rule: "template".to_owned() },
+                    |origin| origin.set_by.clone(),
+                );
+                let text = format!("the container {container:?} has the variable {name:?} twice; the last one counts");
+                warnings.push(Warning { reason: Reason::Twice, rule, text });
+            }
+        }
+        warnings
+    }
+}
+
+/// Drafts with equal edits become one, so that each distinct list of edits is rendered once.
+fn merged(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
+    let mut all: Vec<Draft<'_>> = Vec::new();
+    for draft in drafts {
+        match all.iter_mut().find(|known| known.edits == draft.edits) {
+            Some(known) => {
+                known.places.extend(draft.places);
+                known.nodes.extend(draft.nodes);
+            }
+            None => all.push(draft),
+        }
+    }
+    all
+}
+
+/// What Kubernetes would not take of a patch, each with its place; `patch_field` leads from the rule to the patch.
+pub(crate) fn mistakes(kind: Document, edit: &Edit, patch_field: &str) -> Vec<Warning> {
+    let Change::Merge(patch) = &edit.change else { return Vec::new() };
+    let warning = |finding: Finding| Warning {
+        reason: Reason::Mistake,
+        rule: Source {
+            object: edit.source.object.clone(),
+            rule: format!("{}{patch_field}.{}", edit.source.rule, finding.path),
+        },
+        text: finding.mistake.to_string(),
+    };
+    check_patch(kind, patch).into_iter().map(warning).collect()
+}
+
+/// Rules that change nothing wherever they apply.
+fn overruled(variants: &[Variant]) -> Vec<Warning> {
+    let mut rules: Vec<&Source> = variants.iter().flat_map(|variant| &variant.rules).collect();
+    rules.sort();
+    rules.dedup();
+    let has_effect = |rule: &Source| {
+        let concerned = variants.iter().filter(|variant| variant.rules.contains(rule));
+        // A variant that does not render says so itself.
+        concerned.into_iter().any(|variant| match &variant.rendering {
+            Ok(rendering) => rendering.origins.iter().any(|origin| origin.set_by == *rule),
+            Err(_) => true,
+        })
+    };
+    let idle = rules.into_iter().filter(|rule| !has_effect(rule));
+    let text = "it changes nothing: later rules, or the template, set the same fields";
+    idle.map(|rule| Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }).collect()
+}

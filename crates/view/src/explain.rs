@@ -1,0 +1,236 @@
+//! Why a node gets what it gets, field by field, as `dapple explain` shows it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use dapple_api::yaml::{self, Line};
+use dapple_edit::document::Document;
+use dapple_edit::edit::EditError;
+use dapple_edit::field::{self, FieldError};
+use dapple_edit::render::{Origin, Rendering, changes};
+use dapple_plan::variant::{Plan, Variant};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::paint::{Tone, paint};
+use crate::plan::{ChangeView, shown};
+
+/// What one node gets of one workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExplainView {
+    /// The workload.
+    pub object: String,
+    /// The node, or the pod on it.
+    pub subject: String,
+    /// The groups or pools that the node gets it in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub places: Vec<String>,
+    /// Names the rendering.
+    pub hash: String,
+    /// What the node gets.
+    pub document: Value,
+    /// Every field that differs from the template, and who set it.
+    pub changes: Vec<ChangeView>,
+    /// Fields in which the pod is not what it would be rendered as today.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<DriftView>,
+    #[serde(skip)]
+    origins: Vec<Origin>,
+    #[serde(skip)]
+    kind: Option<Document>,
+}
+
+/// A field in which a pod is not what it would be rendered as.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DriftView {
+    /// The field.
+    pub field: String,
+    /// What it would be.
+    pub rendered: Option<Value>,
+    /// What the pod has.
+    pub pod: Option<Value>,
+}
+
+impl ExplainView {
+    /// Explains a variant for a node. Fails where the variant does not render.
+    pub fn new(plan: &Plan, variant: &Variant, subject: &str) -> Result<Self, EditError> {
+        let rendering: &Rendering = variant.rendering.as_ref().map_err(Clone::clone)?;
+        let object = plan.object.to_string();
+        Ok(Self {
+            subject: subject.to_owned(),
+            places: variant.places.clone(),
+            hash: rendering.hash.clone(),
+            document: rendering.document.clone(),
+            changes: rendering.origins.iter().map(|origin| ChangeView::new(origin, &object)).collect(),
+            drift: Vec::new(),
+            origins: rendering.origins.clone(),
+            kind: Some(plan.document),
+            object,
+        })
+    }
+
+    /// Compares with a pod that runs: every field that the rendering sets, and the pod has not got like that. What the
+    /// pod has beyond it are defaults, and nobody's doing.
+    #[must_use]
+    pub fn beside(mut self, pod: &Value) -> Self {
+        let kind = self.kind.unwrap_or(Document::PodTemplate);
+        let Some(template) = kind.template(&self.document) else { return self };
+        let different = changes(Document::PodTemplate, template, pod).into_iter();
+        let set = different.filter(|change| change.before.as_ref().is_some_and(|value| !is_empty(value)));
+        self.drift = set
+            .map(|change| DriftView { field: change.path.to_string(), rendered: change.before, pod: change.after })
+            .collect();
+        self
+    }
+
+    /// The whole document, each changed field with its source beside it.
+    pub fn text(&self, colour: bool) -> String {
+        let mut text = self.heading(colour);
+        let mut notes: BTreeMap<String, String> = BTreeMap::new();
+        let mut gone = Vec::new();
+        for (origin, change) in self.origins.iter().zip(&self.changes) {
+            match origin.path.pointer_in(&self.document) {
+                Some(pointer) if origin.after.is_some() => _ = notes.insert(pointer, note(change)),
+                _ => gone.push(change),
+            }
+        }
+        text.push_str(&annotated(&yaml::lines(&self.document), &notes, colour));
+        if !gone.is_empty() {
+            let _ = writeln!(text, "\n{}", paint("Not there any more:", Tone::Heading, colour));
+        }
+        for change in gone {
+            let line = format!("  {}, {}", change.field, note(change));
+            let _ = writeln!(text, "{}", paint(&line, Tone::Bad, colour));
+        }
+        text.push_str(&self.drift_text(colour));
+        text
+    }
+
+    fn heading(&self, colour: bool) -> String {
+        let places = if self.places.is_empty() { String::new() } else { format!(" ({})", self.places.join(", ")) };
+        let title = format!("{} on {}{places}", self.object, self.subject);
+        let rest = "What bears no note comes from the template.";
+        format!("{}\n{}\n\n", paint(&title, Tone::Heading, colour), paint(rest, Tone::Aside, colour))
+    }
+
+    fn drift_text(&self, colour: bool) -> String {
+        let mut text = String::new();
+        if !self.drift.is_empty() {
+            let heading = "The pod is different (it is of an older revision, or something else changed it):";
+            let _ = writeln!(text, "\n{}", paint(heading, Tone::Heading, colour));
+        }
+        for known in &self.drift {
+            let line =
+                format!("  {}: has {}, not {}", known.field, shown(known.pod.as_ref()), shown(known.rendered.as_ref()));
+            let _ = writeln!(text, "{}", paint(&line, Tone::Warning, colour));
+        }
+        text
+    }
+
+    /// One field: its value, who set it, what it replaced and who was overruled. A field of the pod template may be
+    /// named as in a pod, even where a workload is rendered.
+    pub fn field_text(&self, name: &str, colour: bool) -> Result<String, FieldError> {
+        let (pointer, value) = self.field(name)?;
+        let mut text = format!("{}\n", paint(&format!("{} on {}", self.object, self.subject), Tone::Heading, colour));
+        match value {
+            Value::Object(_) | Value::Array(_) => {
+                let _ = writeln!(text, "{name}:");
+                yaml::lines(value).iter().for_each(|line| _ = writeln!(text, "  {}", line.text));
+            }
+            plain => _ = writeln!(text, "{name}: {}", yaml::document(plain).trim_end()),
+        }
+        let concerned = self.concerning(&pointer);
+        if concerned.is_empty() {
+            let _ = writeln!(text, "  comes from the template");
+        }
+        for change in concerned {
+            let _ = writeln!(text, "  {} set by {}", change.field, change.set_by);
+            let _ = writeln!(text, "    the template has {}", shown(change.before.as_ref()));
+            for known in &change.overruled {
+                let line = format!("    overruled: {}, which set {}", known.rule, shown(known.value.as_ref()));
+                let _ = writeln!(text, "{}", paint(&line, Tone::Aside, colour));
+            }
+        }
+        Ok(text)
+    }
+
+    /// One field as data: its value and the changes that concern it.
+    pub fn field_value(&self, name: &str) -> Result<Value, FieldError> {
+        let (pointer, value) = self.field(name)?;
+        Ok(serde_json::json!({
+            "object": self.object, "subject": self.subject, "field": name,
+            "value": value, "changes": self.concerning(&pointer),
+        }))
+    }
+
+    fn field(&self, name: &str) -> Result<(String, &Value), FieldError> {
+        let pointer = field::find(&self.document, name).or_else(|error| {
+            let in_template = self.kind.and_then(|kind| kind.template(&self.document));
+            match in_template.map(|template| field::find(template, name)) {
+                Some(Ok(pointer)) if self.kind != Some(Document::PodTemplate) => Ok(format!("/spec/template{pointer}")),
+                _ => Err(error),
+            }
+        })?;
+        let value = self.document.pointer(&pointer).unwrap_or(&Value::Null);
+        Ok((pointer, value))
+    }
+
+    /// Changes at a place, inside it, or of something that holds it.
+    fn concerning(&self, pointer: &str) -> Vec<&ChangeView> {
+        let is_inside = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
+        let concerns = |origin: &Origin| {
+            origin
+                .path
+                .pointer_in(&self.document)
+                .is_some_and(|known| is_inside(&known, pointer) || is_inside(pointer, &known))
+        };
+        self.origins
+            .iter()
+            .zip(&self.changes)
+            .filter(|(origin, _)| concerns(origin))
+            .map(|(_, change)| change)
+            .collect()
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::String(text) => text.is_empty(),
+        _ => false,
+    }
+}
+
+/// Who set a field, and instead of what.
+fn note(change: &ChangeView) -> String {
+    let was = match &change.before {
+        Some(before) => format!(" (was {before})"),
+        None => String::new(),
+    };
+    let overruled: Vec<&str> = change.overruled.iter().map(|known| known.rule.as_str()).collect();
+    let over = if overruled.is_empty() { String::new() } else { format!(", over {}", overruled.join(", ")) };
+    format!("{}{was}{over}", change.set_by)
+}
+
+/// Lines with notes behind them, the notes one below the other.
+fn annotated(lines: &[Line], notes: &BTreeMap<String, String>, colour: bool) -> String {
+    let of = |line: &Line| line.shows.iter().rev().find_map(|pointer| notes.get(pointer));
+    let noted = lines.iter().filter(|line| of(line).is_some());
+    let column = noted.map(|line| line.text.chars().count()).max().unwrap_or(0).min(60) + 2;
+    let mut text = String::new();
+    for line in lines {
+        match of(line) {
+            Some(note) => {
+                let gap = " ".repeat(column.saturating_sub(line.text.chars().count()).max(2));
+                let note = paint(&format!("# {note}"), Tone::Place, colour);
+                let _ = writeln!(text, "{}{gap}{note}", paint(&line.text, Tone::Good, colour));
+            }
+            None => _ = writeln!(text, "{}", line.text),
+        }
+    }
+    text
+}
