@@ -24,8 +24,8 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         Target::Pod(name) => of_pod(&sources, &args.namespace, name).await?,
     };
     match (&args.field, args.output) {
-        (None, ViewOutput::Text) => say!("{}", view.text(is_coloured())),
-        (Some(field), ViewOutput::Text) => say!("{}", view.field_text(field, is_coloured())?),
+        (None, ViewOutput::Text) => say!("{}", view.text(is_coloured()).trim_end()),
+        (Some(field), ViewOutput::Text) => say!("{}", view.field_text(field, is_coloured())?.trim_end()),
         (None, output) => print(&serde_json::to_value(&view)?, output)?,
         (Some(field), output) => print(&view.field_value(field)?, output)?,
     }

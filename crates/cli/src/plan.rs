@@ -55,11 +55,11 @@ fn print(views: &[PlanView], output: PlanOutput, others: usize) -> anyhow::Resul
             }
         }
         PlanOutput::Text | PlanOutput::Wide => {
-            for view in views {
-                say!("{}", view.text(is_coloured(), output == PlanOutput::Wide));
-            }
+            let texts: Vec<String> =
+                views.iter().map(|view| view.text(is_coloured(), output == PlanOutput::Wide)).collect();
+            say!("{}", texts.join("\n").trim_end());
             if others > 0 {
-                say!("{others} of the objects concern no plan.");
+                say!("\n{others} of the objects concern no plan.");
             }
         }
     }

@@ -143,13 +143,14 @@ impl ExplainView {
         }
         let concerned = self.concerning(&pointer);
         if concerned.is_empty() {
-            let _ = writeln!(text, "  comes from the template");
+            let _ = writeln!(text, "\ncomes from the template");
         }
         for change in concerned {
-            let _ = writeln!(text, "  {} set by {}", change.field, change.set_by);
-            let _ = writeln!(text, "    the template has {}", shown(change.before.as_ref()));
+            let by = paint(&format!("set by {}", change.set_by), Tone::Place, colour);
+            let _ = writeln!(text, "\n{by}: {}", change.field);
+            let _ = writeln!(text, "  the template has {}", shown(change.before.as_ref()));
             for known in &change.overruled {
-                let line = format!("    overruled: {}, which set {}", known.rule, shown(known.value.as_ref()));
+                let line = format!("  overruled: {}, which set {}", known.rule, shown(known.value.as_ref()));
                 let _ = writeln!(text, "{}", paint(&line, Tone::Aside, colour));
             }
         }
@@ -208,12 +209,21 @@ fn is_empty(value: &Value) -> bool {
 /// Who set a field, and instead of what.
 fn note(change: &ChangeView) -> String {
     let was = match &change.before {
-        Some(before) => format!(" (was {before})"),
+        Some(before) => format!(" (was {})", shortened(&before.to_string())),
         None => String::new(),
     };
     let overruled: Vec<&str> = change.overruled.iter().map(|known| known.rule.as_str()).collect();
     let over = if overruled.is_empty() { String::new() } else { format!(", over {}", overruled.join(", ")) };
     format!("{}{was}{over}", change.set_by)
+}
+
+/// What fits behind a line: a whole list is better looked up.
+fn shortened(text: &str) -> String {
+    const LONGEST: usize = 40;
+    if text.chars().count() <= LONGEST {
+        return text.to_owned();
+    }
+    text.chars().take(LONGEST).chain(['…']).collect()
 }
 
 /// Lines with notes behind them, the notes one below the other.

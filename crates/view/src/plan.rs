@@ -278,7 +278,11 @@ impl ChangeView {
     fn write(&self, text: &mut String, colour: bool, wide: bool) {
         let mut line = format!("{}: {}", self.field, self.set_by);
         if wide {
-            let _ = write!(line, " changes {} to {}", shown(self.before.as_ref()), shown(self.after.as_ref()));
+            let _ = match (&self.before, &self.after) {
+                (Some(before), Some(after)) => write!(line, " changes {before} to {after}"),
+                (Some(before), None) => write!(line, " removes {before}"),
+                (None, after) => write!(line, " adds {}", shown(after.as_ref())),
+            };
         }
         if !self.overruled.is_empty() {
             let rules: Vec<&str> = self.overruled.iter().map(|known| known.rule.as_str()).collect();
