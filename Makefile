@@ -20,6 +20,7 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin caches
 	cargo run --release -p dapple-bench --bin startup
 	cargo run --release -p dapple-bench --bin merge
+	cargo run --release -p dapple-bench --bin plan
 
 fmt:
 	cargo fmt --all

@@ -85,3 +85,42 @@ impl Document {
         document.get_mut("spec").and_then(Value::as_object_mut).ok_or(EditProblem::NoTemplate)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_pods_and_how_they_are_replaced_belong_to_the_workload() {
+        let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}});
+        let mut deployment = json!({"spec": {"strategy": rolling, "template": {}}});
+        Document::Deployment.set_replicas(&mut deployment, 3).unwrap();
+        Document::Deployment.set_strategy(&mut deployment, UpgradeStrategy::Recreate).unwrap();
+        assert_eq!(deployment["spec"], json!({"replicas": 3, "strategy": {"type": "Recreate"}, "template": {}}));
+        let mut set = json!({"spec": {"updateStrategy": rolling}});
+        Document::StatefulSet.set_strategy(&mut set, UpgradeStrategy::RollingUpdate).unwrap();
+        assert_eq!(set["spec"]["updateStrategy"], rolling, "its settings stay");
+        Document::StatefulSet.set_strategy(&mut set, UpgradeStrategy::OnDelete).unwrap();
+        assert_eq!(set["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+    }
+
+    #[test]
+    fn what_a_workload_cannot_do_is_refused() {
+        let error = |kind: Document, strategy| {
+            kind.set_strategy(&mut json!({"spec": {}}), strategy).expect_err("it is refused").to_string()
+        };
+        let on_delete = error(Document::Deployment, UpgradeStrategy::OnDelete);
+        assert_eq!(on_delete, "Deployments cannot have the upgradeStrategy OnDelete");
+        let recreate = error(Document::StatefulSet, UpgradeStrategy::Recreate);
+        assert_eq!(recreate, "StatefulSets cannot have the upgradeStrategy Recreate");
+        let alone = Document::PodTemplate.set_replicas(&mut json!({"spec": {}}), 1).expect_err("it is refused");
+        assert!(alone.to_string().starts_with("replicas is a matter of the workload"), "{alone}");
+    }
+
+    #[test]
+    fn a_workload_without_a_template_is_told() {
+        let error = Document::Deployment.template_mut(&mut json!({"spec": 7})).expect_err("there is none");
+        assert_eq!(error.to_string(), "the workload has no spec.template to change");
+        assert_eq!(Document::Deployment.template(&json!({"spec": {"template": {"a": 1}}})), Some(&json!({"a": 1})));
+    }
+}

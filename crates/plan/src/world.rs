@@ -278,3 +278,7 @@ fn parse<T: DeserializeOwned>(object: &Value, name: &ObjectName) -> Result<T, Ma
         problem: error.inner().to_string(),
     })
 }
+
+#[cfg(test)]
+#[path = "world_tests.rs"]
+mod tests;

@@ -236,3 +236,42 @@ fn provenance_names_exactly_what_differs() {
     }
     assert!(compared > SEEDS / 5, "only {compared}");
 }
+
+/// What only says how things should be gives the same when it is said twice: patches without directives, images,
+/// variables, other names for objects, places, replicas. (Parts that are added behind others are added again: that is what
+/// they say. So rendering always starts from the owner's template.)
+#[test]
+fn saying_it_twice_changes_nothing_more() {
+    let mut compared = 0;
+    for seed in 0..SEEDS {
+        let (template, patch) = pair(seed);
+        if patch.to_string().contains("\"$") {
+            continue;
+        }
+        let edit = merge("r", patch);
+        let Ok((once, hash)) = render_plain(Document::PodTemplate, &template, &[&edit]) else { continue };
+        assert_eq!(render_plain(Document::PodTemplate, &once, &[&edit]).unwrap(), (once, hash), "seed {seed}");
+        compared += 1;
+    }
+    assert!(compared > SEEDS / 20, "only {compared}");
+
+    let workload = json!({"spec": {"template": base()}});
+    let term = json!({"matchExpressions": [{"key": "pool", "operator": "Exists"}]});
+    for change in [
+        Change::SetImage { container: "side".into(), image: "side:2".into() },
+        Change::SetEnv {
+            container: "side".into(),
+            variables: vec![("CONF".into(), "1".into()), ("NEW".into(), "2".into())],
+        },
+        Change::Refer { kind: ReferenceKind::ConfigMap, from: "settings".into(), to: "others".into() },
+        Change::Place { term: Some(term), tolerations: vec![json!({"operator": "Exists"})] },
+        Change::Replicas(3),
+        Change::Strategy(dapple_edit::edit::UpgradeStrategy::Recreate),
+    ] {
+        let edit = edit("r", change.clone());
+        let (once, _) = render_plain(Document::Deployment, &workload, &[&edit]).unwrap();
+        let (twice, _) = render_plain(Document::Deployment, &workload, &[&edit, &edit]).unwrap();
+        assert_ne!(once, workload, "{change:?}");
+        assert_eq!(once, twice, "{change:?}");
+    }
+}

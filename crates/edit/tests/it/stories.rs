@@ -128,3 +128,53 @@ fn the_pool_stands_in_every_text() {
     let text = format!("{edits:?}");
     assert!(text.contains("-hangzhou") && !text.contains("{{nodepool}}"), "{text}");
 }
+
+/// Template, pool patch, replacements: the last wins, and each field names its rule.
+#[test]
+fn a_pool_gets_its_number_its_place_its_patch_and_then_replacements() {
+    let pool_spec: dapple_api::pool::Pool = serde_json::from_value(serde_json::json!({
+        "name": "edge", "replicas": 2, "tolerations": [{"key": "edge", "operator": "Exists"}],
+        "nodeSelectorTerm": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["edge"]}]},
+        "patch": {"spec": {"minReadySeconds": 7, "template": {"spec": {"containers": [{"name": "c", "image": "patched"}]}}}},
+    }))
+    .unwrap();
+    let replacements = serde_json::json!([{"pools": "*", "items": [
+        {"image": {"containerName": "c", "imageClaim": "c-{{nodepool}}"}}, {"replicas": 5}, {"upgradeStrategy": "Recreate"}]}]);
+    let mut edits = pool::own_edits("YurtAppSet default/a", &pool_spec, "spec.topology.pools[0]");
+    edits.extend(pool::edits("r", &serde_json::from_value::<Vec<_>>(replacements).unwrap(), "edge"));
+    let base = serde_json::json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}});
+    let rendering = render(Document::Deployment, &base, &edits.iter().collect::<Vec<_>>()).unwrap();
+    let told: Vec<String> =
+        rendering.origins.iter().map(|origin| format!("{} by {}", origin.path, origin.set_by.rule)).collect();
+    let affinity = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    assert_eq!(
+        told,
+        [
+            "spec.minReadySeconds by spec.topology.pools[0].patch".to_owned(),
+            "spec.replicas by replacements[0].items[1]".to_owned(),
+            "spec.strategy.type by replacements[0].items[2]".to_owned(),
+            format!("{affinity}.nodeSelectorTerms by spec.topology.pools[0].nodeSelectorTerm"),
+            "spec.template.spec.containers[name=c].image by replacements[0].items[0]".to_owned(),
+            "spec.template.spec.tolerations by spec.topology.pools[0].tolerations".to_owned(),
+        ]
+    );
+    assert_eq!(rendering.document["spec"]["template"]["spec"]["containers"][0]["image"], "c-edge");
+    let image = rendering.origins.iter().find(|origin| origin.path.to_string().ends_with(".image")).unwrap();
+    assert_eq!(image.overruled[0].0.rule, "spec.topology.pools[0].patch");
+}
+
+#[test]
+fn a_pools_taints_are_tolerated() {
+    let taints = serde_json::json!({"spec": {"taints": [
+        {"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "c", "effect": "NoExecute"}]}});
+    let edit = pool::placing_edit("YurtAppDaemon default/a", "edge", &serde_json::from_value(taints).unwrap());
+    let base = serde_json::json!({"spec": {"template": {"spec": {}}}});
+    let rendering = render(Document::Deployment, &base, &[&edit]).unwrap();
+    assert_eq!(
+        rendering.document["spec"]["template"]["spec"]["tolerations"],
+        serde_json::json!([
+            {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+            {"key": "c", "operator": "Exists", "effect": "NoExecute"},
+        ])
+    );
+}

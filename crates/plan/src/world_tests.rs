@@ -1,0 +1,218 @@
+//! Worlds of a few objects, and what is told about them.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn world(objects: &[Value]) -> World {
+    let mut world = World::default();
+    for object in objects {
+        assert_eq!(world.add(object), Ok(true), "{object}");
+    }
+    world
+}
+
+fn node(name: &str, labels: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+}
+
+fn group(name: &str) -> Value {
+    let metadata = json!({"name": name});
+    let spec = json!({"matchLabels": {"site": name}});
+    json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "NodeGroup", "metadata": metadata, "spec": spec})
+}
+
+fn policy(kind: &str, spec: Value) -> Value {
+    json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": kind, "metadata": {"name": "p"}, "spec": spec})
+}
+
+fn workload(kind: &str, labels: &[&str]) -> Value {
+    let labels: Map = labels.iter().map(|label| ((*label).to_owned(), "p".to_owned())).collect();
+    json!({
+        "apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web", "labels": labels},
+        "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "r.io/c:1"}]}}},
+    })
+}
+
+type Map = BTreeMap<String, String>;
+
+const SITES: [&str; 2] = ["north", "south"];
+
+fn sites() -> Vec<Value> {
+    let mut objects: Vec<Value> = SITES.iter().map(|site| group(site)).collect();
+    objects.extend(SITES.iter().map(|site| node(&format!("in-{site}"), json!({"site": site}))));
+    objects.push(node("nowhere", json!({})));
+    objects
+}
+
+/// A rule that gives images of these groups another registry.
+fn registry(targets: Value, registry: &str) -> Value {
+    let image = json!([{"component": "Registry", "operator": "replace", "value": registry}]);
+    json!({"targetNodeGroup": targets, "imageOverrider": image})
+}
+
+fn only_plan(objects: Vec<Value>) -> Plan {
+    let mut plans = world(&objects).plans();
+    assert_eq!(plans.len(), 1);
+    plans.remove(0)
+}
+
+fn shown(plan: &Plan) -> Vec<(String, String, String)> {
+    let image = |variant: &crate::variant::Variant| {
+        let rendering = variant.rendering.as_ref().unwrap();
+        rendering.document.pointer("/spec/containers/0/image").unwrap().as_str().unwrap().to_owned()
+    };
+    plan.variants.iter().map(|known| (known.places.join(","), known.nodes.join(","), image(known))).collect()
+}
+
+fn told(plan: &Plan) -> Vec<(Reason, String)> {
+    plan.warnings.iter().map(|warning| (warning.reason, warning.to_string())).collect()
+}
+
+#[test]
+fn groups_with_the_same_rules_share_a_variant_and_nodes_of_no_group_keep_the_template() {
+    let rules = json!({"overrideRules": [registry(json!(["NORTH", "south"]), "edge.io")]});
+    let mut objects = sites();
+    objects.extend([policy("OverridePolicy", rules), workload("Deployment", &[REQUIRED_OVERRIDE_LABEL])]);
+    let plan = only_plan(objects);
+    let expected =
+        [("group north,group south", "in-north,in-south", "edge.io/c:1"), ("no group", "nowhere", "r.io/c:1")];
+    let expected: Vec<_> =
+        expected.iter().map(|(a, b, c)| ((*a).to_owned(), (*b).to_owned(), (*c).to_owned())).collect();
+    assert_eq!(shown(&plan), expected);
+    assert_eq!(told(&plan), []);
+}
+
+#[test]
+fn a_propagation_policy_says_which_groups_get_pods() {
+    let weights = json!({"staticWeightList": [{"nodeGroupNames": ["South", "Mars"], "weight": 1}]});
+    let rules = json!({"overrideRules": [registry(json!(["north"]), "a.io"), registry(json!(["south"]), "b.io")]});
+    let mut objects = sites();
+    objects.extend([policy("PropagationPolicy", weights), policy("OverridePolicy", rules)]);
+    objects.push(workload("Deployment", &[REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL]));
+    let plan = only_plan(objects);
+    assert_eq!(shown(&plan), [("group south".to_owned(), "in-south".to_owned(), "b.io/c:1".to_owned())]);
+    let expected = [
+        (Reason::Missing, "PropagationPolicy default/p spec.staticWeightList[0]: there is no NodeGroup \"Mars\""),
+        (Reason::Unused, "OverridePolicy default/p spec.overrideRules[0]: it targets no group that gets pods"),
+    ];
+    assert_eq!(told(&plan), expected.map(|(reason, text)| (reason, text.to_owned())));
+}
+
+#[test]
+fn a_policy_that_is_asked_for_and_not_there_is_told() {
+    let mut objects = sites();
+    objects.push(workload("StatefulSet", &[REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL]));
+    let plan = only_plan(objects);
+    let missing: Vec<String> = plan.warnings.iter().map(|warning| warning.text.clone()).collect();
+    assert_eq!(missing, ["there is no OverridePolicy default/p", "there is no PropagationPolicy default/p"]);
+}
+
+#[test]
+fn a_daemons_node_may_be_in_several_groups() {
+    let rules = json!({"overrideRules": [registry(json!(["north"]), "a.io"), registry(json!(["all"]), "b.io")]});
+    let mut objects = sites();
+    let all = json!({"nodes": ["in-north", "in-south"]});
+    let mut everything = group("all");
+    everything["spec"] = all;
+    objects.extend([everything, policy("OverridePolicy", rules), workload("DaemonSet", &[REQUIRED_OVERRIDE_LABEL])]);
+    let plan = only_plan(objects);
+    let images: Vec<(String, String)> = shown(&plan).into_iter().map(|(_, nodes, image)| (nodes, image)).collect();
+    // Rules apply in the order of the policy, whatever the order of the groups.
+    let expected = [("nowhere", "r.io/c:1"), ("in-north", "b.io/c:1"), ("in-south", "b.io/c:1")];
+    assert_eq!(images, expected.map(|(nodes, image)| (nodes.to_owned(), image.to_owned())));
+}
+
+#[test]
+fn a_workload_that_asks_for_nothing_is_not_planned() {
+    let mut objects = sites();
+    objects.push(workload("Deployment", &[]));
+    assert!(world(&objects).plans().is_empty());
+    assert_eq!(World::default().add(&json!({"apiVersion": "v1", "kind": "Secret"})), Ok(false));
+}
+
+fn app(kind: &str, more: Value) -> Value {
+    let template =
+        json!({"deploymentTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}}});
+    let mut spec = json!({"selector": {"matchLabels": {"app": "a"}}, "workloadTemplate": template});
+    if let (Some(spec), Some(more)) = (spec.as_object_mut(), more.as_object()) {
+        spec.extend(more.clone());
+    }
+    json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": kind, "metadata": {"name": "a"}, "spec": spec})
+}
+
+fn replacement(name: &str, kind: &str, created: Option<&str>, replacements: Value) -> Value {
+    json!({
+        "apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppConfigurationReplacement",
+        "metadata": {"name": name, "creationTimestamp": created},
+        "subject": {"kind": kind, "name": "a"}, "replacements": replacements,
+    })
+}
+
+#[test]
+fn of_two_replacement_objects_the_older_counts() {
+    let replicas = |number: i32| json!([{"pools": ["x", "y"], "items": [{"replicas": number}]}]);
+    let plan = only_plan(vec![
+        node("n", json!({"apps.openyurt.io/nodepool": "x"})),
+        app("YurtAppSet", json!({"topology": {"pools": [{"name": "x"}]}})),
+        replacement("a-new", "YurtAppSet", None, replicas(1)),
+        replacement("b-old", "YurtAppSet", Some("2026-01-01T00:00:00Z"), replicas(2)),
+        replacement("c-later", "YurtAppSet", Some("2026-01-02T00:00:00Z"), replicas(3)),
+    ]);
+    let rendering = plan.variants[0].rendering.as_ref().unwrap();
+    assert_eq!(rendering.document["spec"]["replicas"], 2);
+    assert_eq!(plan.variants[0].nodes, ["n"]);
+    let objects: Vec<&str> = plan.warnings.iter().map(|warning| warning.rule.object.as_str()).collect();
+    let name = |name: &str| format!("YurtAppConfigurationReplacement default/{name}");
+    assert_eq!(objects, [name("b-old"), name("c-later"), name("a-new")]);
+    assert!(plan.warnings[0].text.contains("not in the pool \"y\""), "{}", plan.warnings[0]);
+}
+
+#[test]
+fn a_daemon_is_in_every_pool_that_it_selects() {
+    let pool = |name: &str, tier: &str| {
+        let metadata = json!({"name": name, "labels": {"tier": tier}});
+        json!({"apiVersion": "apps.openyurt.io/v1beta1", "kind": "NodePool", "metadata": metadata, "spec": {}})
+    };
+    let selector = json!({"nodepoolSelector": {"matchLabels": {"tier": "edge"}}});
+    let strategy = json!([{"pools": "y", "items": [{"upgradeStrategy": "OnDelete"}]}]);
+    let plan = only_plan(vec![
+        node("n", json!({"apps.openyurt.io/nodepool": "y"})),
+        pool("x", "cloud"),
+        pool("y", "edge"),
+        pool("z", "edge"),
+        app("YurtAppDaemon", selector),
+        replacement("r", "YurtAppDaemon", None, strategy),
+    ]);
+    let places: Vec<(&str, usize, bool)> = plan
+        .variants
+        .iter()
+        .map(|variant| (variant.places[0].as_str(), variant.nodes.len(), variant.rendering.is_ok()))
+        .collect();
+    // A strategy that Deployments have not got is that pool's error alone.
+    assert_eq!(places, [("pool y", 1, false), ("pool z", 0, true)]);
+    let nothing = only_plan(vec![app("YurtAppDaemon", json!({"nodepoolSelector": {"matchLabels": {"tier": "moon"}}}))]);
+    assert_eq!(nothing.warnings[0].text, "it selects no pool");
+}
+
+#[test]
+fn a_pool_patch_that_a_replacement_overrules_is_told_and_its_typos_too() {
+    let patch =
+        json!({"spec": {"replicaz": 3, "template": {"spec": {"containers": [{"name": "c", "image": "mine"}]}}}});
+    let image = json!([{"pools": "*", "items": [{"image": {"containerName": "c", "imageClaim": "theirs"}}]}]);
+    let plan = only_plan(vec![
+        app("YurtAppSet", json!({"topology": {"pools": [{"name": "x", "replicas": 1, "patch": patch}]}})),
+        replacement("r", "YurtAppSet", None, image),
+    ]);
+    let reasons: Vec<Reason> = plan.warnings.iter().map(|warning| warning.reason).collect();
+    assert_eq!(reasons, [Reason::Mistake, Reason::Fight]);
+    assert_eq!(plan.warnings[0].rule.rule, "spec.topology.pools[0].patch.spec.replicaz");
+    assert_eq!(plan.warnings[0].text, "DeploymentSpec has no such field; did you mean \"replicas\"?");
+}
+
+#[test]
+fn one_that_does_not_parse_names_the_field() {
+    let broken = json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppSet", "metadata": {"name": "a"}, "spec": {"selector": 7}});
+    let error = World::default().add(&broken).unwrap_err();
+    assert_eq!((error.object.as_str(), error.field.as_str()), ("YurtAppSet default/a", "spec.selector"));
+}
