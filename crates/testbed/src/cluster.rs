@@ -196,7 +196,8 @@ impl Cluster {
         self.wait_for("kube-scheduler", async || listens(ports.scheduler)).await?;
         // Pods are refused before the controller manager has made their service account.
         let account = "/api/v1/namespaces/default/serviceaccounts/default";
-        self.wait_for("kube-controller-manager", async || get(&client, account).await).await
+        self.wait_for("kube-controller-manager", async || get(&client, account).await).await?;
+        if spec.kwok { self.wait_until_kwok_plays(&client).await } else { Ok(()) }
     }
 
     /// Starts a process of this cluster and records it, before and after, so that it can't get lost.

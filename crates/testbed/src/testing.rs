@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Nothing takes this long on a busy machine unless it never happens.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Polls until `look` finds something; `Err` says what is still missing.
 ///

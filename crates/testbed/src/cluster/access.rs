@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use kube::Client;
 
-use super::{Attached, Cluster};
+use super::{Attached, Cluster, TAIL};
 use crate::{
     cancel::blocking,
     certs::{CLUSTER, Certs, MOST_GROUPS, Use},
     error::{Error, Result},
-    files::make_private_dir,
+    files::{make_private_dir, tail},
     kubeconfig, ports,
     process::ProcessId,
     state::{Role, State},
@@ -101,6 +101,11 @@ impl Cluster {
     /// The log of a component or an attached program.
     pub fn log(&self, name: &str) -> PathBuf {
         self.dir.join("logs").join(format!("{name}.log"))
+    }
+
+    /// The last lines of such a log, for a message about what did not happen.
+    pub fn tail(&self, name: &str) -> String {
+        tail(&self.log(name), TAIL)
     }
 
     /// A client with the administrator's rights; it belongs to the runtime it is made in.

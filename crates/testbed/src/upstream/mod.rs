@@ -63,6 +63,12 @@ impl Binaries {
             remedy: "it was not among the needs given to Upstream::obtain",
         })
     }
+
+    /// The same programs, with another in the place of one: for tests of what a program may do wrong.
+    pub fn with(mut self, binary: Binary, path: PathBuf) -> Self {
+        self.paths.insert(binary, path);
+        self
+    }
 }
 
 /// Finds or builds the upstream programs.

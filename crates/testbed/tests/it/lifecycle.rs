@@ -1,23 +1,18 @@
 //! Clusters come and go.
 
-use std::{net::TcpListener, path::Path, time::Instant};
+use std::{net::TcpListener, os::unix::fs::PermissionsExt, path::Path, time::Instant};
 
 use dapple_testbed::{
-    Cluster, ClusterSpec, Error, Fleet, Lifetime, ProcessId, clean_leftovers, progress, stop, temporary_root,
+    Binary, Cluster, ClusterSpec, Error, Fleet, Lifetime, ProcessId, clean_leftovers, progress, stop, temporary_root,
 };
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, api::ListParams};
+use kube::{Api, ResourceExt, api::ListParams};
 use serde_json::json;
 
 use crate::{
     helper,
-    support::{binaries, eventually, start},
+    support::{all_ended, binaries, eventually, holds, nodes_ready, start, wait_until_recorded},
 };
-
-fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
 
 fn port_is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
@@ -43,12 +38,7 @@ async fn starts_runs_pods_and_stops_without_a_trace() {
     let begun = Instant::now();
     cluster.apply_fleet(&fleet).await.unwrap();
     cluster.apply_fleet(&fleet).await.unwrap();
-    let nodes: Api<Node> = Api::all(client.clone());
-    eventually("60 nodes ready", async || {
-        let nodes = nodes.list(&ListParams::default()).await.unwrap();
-        (nodes.iter().filter(|node| is_ready(node)).count() == 60).then_some(())
-    })
-    .await;
+    nodes_ready(&cluster, 60).await;
     eprintln!("60 nodes ready after {:.1} s", begun.elapsed().as_secs_f64());
 
     let deployment = json!({
@@ -61,14 +51,15 @@ async fn starts_runs_pods_and_stops_without_a_trace() {
     let deployments: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(client.clone(), "default");
     deployments.create(&Default::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
     eventually("30 replicas ready", async || {
-        let status = deployments.get("web").await.unwrap().status?;
-        (status.ready_replicas == Some(30)).then_some(())
+        let status = deployments.get("web").await.unwrap().status.unwrap_or_default();
+        holds(status.ready_replicas == Some(30), &status)
     })
     .await;
     deployments.delete("web", &Default::default()).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(client, "default");
     eventually("its pods are collected", async || {
-        pods.list(&ListParams::default()).await.unwrap().items.is_empty().then_some(())
+        let left = pods.list(&ListParams::default()).await.unwrap().items;
+        holds(left.is_empty(), left.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
     })
     .await;
 
@@ -145,8 +136,8 @@ async fn a_killed_owner_takes_its_cluster_along() {
     let (processes, ports) = (cluster.processes(), cluster.ports());
     owner.kill().unwrap();
     owner.wait().unwrap();
-    eventually("all processes are gone", async || processes.iter().all(|(_, p)| !p.is_alive()).then_some(())).await;
-    eventually("all ports are free", async || ports.iter().all(|port| port_is_free(*port)).then_some(())).await;
+    eventually("all processes are gone", async || all_ended(&processes)).await;
+    eventually("all ports are free", async || holds(ports.iter().all(|port| port_is_free(*port)), &ports)).await;
     assert_eq!(clean_leftovers(root.path()).unwrap(), std::slice::from_ref(&dir));
     assert!(!dir.exists());
 }
@@ -156,12 +147,7 @@ async fn a_detached_start_that_was_killed_halfway_is_cleaned_up() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("d");
     let mut owner = helper::owner(&dir, Lifetime::Detached);
-    let started = || -> Option<Vec<ProcessId>> {
-        let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json")).ok()?).ok()?;
-        let processes: Vec<ProcessId> = serde_json::from_value(state["processes"].clone()).ok()?;
-        (processes.len() >= 2).then_some(processes)
-    };
-    let processes = eventually("etcd and kube-apiserver were started", async || started()).await;
+    let processes = wait_until_recorded(&dir, 2).await;
     owner.kill().unwrap();
     owner.wait().unwrap();
     assert!(processes.iter().all(ProcessId::is_alive), "detached processes live on");
@@ -206,12 +192,33 @@ async fn a_thousand_nodes() {
     let begun = Instant::now();
     cluster.apply_fleet(&fleet).await.unwrap();
     eprintln!("1,000 nodes created after {:.1} s", begun.elapsed().as_secs_f64());
-    let nodes: Api<Node> = Api::all(cluster.client().await.unwrap());
-    eventually("1,000 nodes ready", async || {
-        let nodes = nodes.list(&ListParams::default()).await.unwrap();
-        (nodes.iter().filter(|node| is_ready(node)).count() == 1000).then_some(())
-    })
-    .await;
+    nodes_ready(&cluster, 1000).await;
     eprintln!("1,000 nodes ready after {:.1} s", begun.elapsed().as_secs_f64());
+    cluster.stop().await.unwrap();
+}
+
+/// A kwok as it is on rare starts: it does nothing until one of its stages changes.
+#[tokio::test]
+async fn a_kwok_that_missed_its_stages_is_reminded() {
+    let root = tempfile::tempdir().unwrap();
+    let (sleeper, binaries) = (root.path().join("kwok"), binaries().await);
+    let (kubectl, kwok) = (binaries.path(Binary::Kubectl).unwrap(), binaries.path(Binary::Kwok).unwrap());
+    let script = format!(
+        "#!/bin/sh -e
+        stages() {{ '{}' \"$kubeconfig\" get stages -o 'jsonpath={{.items[*].metadata.resourceVersion}}'; }}
+        kubeconfig=$1
+        before=$(stages)
+        until now=$(stages) && [ \"$now\" != \"$before\" ]; do sleep 0.1; done
+        exec '{}' \"$@\"",
+        kubectl.display(),
+        kwok.display(),
+    );
+    std::fs::write(&sleeper, script).unwrap();
+    std::fs::set_permissions(&sleeper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let binaries = binaries.with(Binary::Kwok, sleeper);
+    let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &progress::Quiet).await.unwrap();
+    assert!(cluster.tail("kwok").contains("Start stage controller"), "it plays before the cluster counts as ready");
+    cluster.apply_fleet(&Fleet::example().unwrap().scaled_to(3)).await.unwrap();
+    nodes_ready(&cluster, 3).await;
     cluster.stop().await.unwrap();
 }

@@ -13,7 +13,10 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{helper, support::eventually};
+use crate::{
+    helper,
+    support::{all_ended, eventually, holds},
+};
 
 fn kubectl(cluster: &Cluster, args: &[&str]) -> Output {
     let mut command = Command::new(cluster.kubectl());
@@ -94,15 +97,17 @@ async fn a_real_pod_runs_is_reached_and_leaves_no_trace() {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     let ready = async |image: &str| {
-        let status = pods.get("web").await.unwrap().status?;
-        let ready = status.conditions?.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        let container = status.container_statuses?.into_iter().next()?;
-        (ready && container.image == image).then_some(container)
+        let status = pods.get("web").await.unwrap().status.unwrap_or_default();
+        let mut conditions = status.conditions.iter().flatten();
+        let ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let container = status.container_statuses.iter().flatten().next().filter(|container| container.image == image);
+        container.filter(|_| ready).cloned().ok_or_else(|| format!("{status:?}"))
     };
     let before = eventually("the pod is ready", async || ready("dapple.local/busybox:1").await).await;
 
     eventually("its log is there", async || {
-        (kubectl_says(&cluster, &["logs", "web"]) == "hello from 1\n").then_some(())
+        let log = kubectl_says(&cluster, &["logs", "web"]);
+        holds(log == "hello from 1\n", log)
     })
     .await;
     assert_eq!(kubectl_says(&cluster, &["exec", "web", "--", "cat", "/etc/version"]), "1\n");
@@ -113,7 +118,7 @@ async fn a_real_pod_runs_is_reached_and_leaves_no_trace() {
         // Not wget: Debian's static one crashes where there are no libraries to look names up with.
         let ask = format!(r#"printf 'GET /version HTTP/1.0\r\n\r\n' | nc -w 2 {address} 80 | tail -n 1"#);
         let output = kubectl(&cluster, &["exec", "web", "--", "sh", "-c", &ask]);
-        (output.stdout == b"1\n").then_some(())
+        holds(output.stdout == b"1\n", output)
     })
     .await;
     let reach = "nc -w 2 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT < /dev/null && echo reached";
@@ -156,8 +161,7 @@ async fn a_killed_owner_takes_its_real_node_along_unless_detached() {
         owner.kill().unwrap();
         owner.wait().unwrap();
         if lifetime == Lifetime::WithParent {
-            let gone = async || processes.iter().all(|(_, process)| !process.is_alive()).then_some(());
-            eventually("all processes are gone", gone).await;
+            eventually("all processes are gone", async || all_ended(&processes)).await;
             assert_eq!(clean_leftovers(root.path()).unwrap(), std::slice::from_ref(&dir));
         } else {
             assert!(processes.iter().all(|(_, process)| process.is_alive()), "a detached node lives on");

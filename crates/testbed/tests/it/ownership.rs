@@ -16,7 +16,7 @@ use kube::{Api, api::ListParams};
 use crate::{
     helper,
     lifecycle::assert_gone,
-    support::{binaries, eventually, start},
+    support::{binaries, eventually, holds, start, wait_until_recorded},
 };
 
 /// Remembers what was noted.
@@ -30,16 +30,6 @@ impl Progress for Notes {
     fn note(&self, line: &str) {
         self.0.lock().unwrap().push(line.to_owned());
     }
-}
-
-/// The processes recorded in a folder, ready or not.
-fn recorded(dir: &Path) -> Option<Vec<ProcessId>> {
-    let state: serde_json::Value = serde_json::from_slice(&std::fs::read(dir.join("state.json")).ok()?).ok()?;
-    serde_json::from_value(state["processes"].clone()).ok()
-}
-
-async fn wait_until_recorded(dir: &Path) -> Vec<ProcessId> {
-    eventually("etcd is recorded", async || recorded(dir).filter(|processes| !processes.is_empty())).await
 }
 
 fn kill(cluster: &Cluster, name: &str) -> ProcessId {
@@ -82,7 +72,7 @@ async fn what_this_process_started_can_be_abandoned_and_leaves_its_logs() {
     assert!(cluster.ports().contains(&port) && TcpListener::bind(("127.0.0.1", port)).is_ok());
     let script = ["-c".into(), "echo hello; exec sleep 600".into()];
     let attached = cluster.spawn_attached("guest", Path::new("/bin/sh"), &script, &[]).unwrap();
-    eventually("its output is shown", async || (attached.tail() == "hello").then_some(())).await;
+    eventually("its output is shown", async || holds(attached.tail() == "hello", attached.tail())).await;
     let (processes, ports) = (cluster.processes(), cluster.ports());
     abandon(&dir).unwrap();
     assert_gone(&processes, &ports);
@@ -100,7 +90,7 @@ async fn a_start_waits_for_another_and_then_finds_it_running() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("d");
     let mut other = helper::owner(&dir, Lifetime::WithParent);
-    wait_until_recorded(&dir).await;
+    wait_until_recorded(&dir, 1).await;
     assert!(Cluster::open(&dir).unwrap().is_none(), "it is not ready");
     let notes = Notes::default();
     let ours = Cluster::start(ClusterSpec::at("x", dir.clone()), &binaries().await, &notes).await;
@@ -119,11 +109,11 @@ async fn a_start_goes_on_where_another_failed() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("d");
     let mut other = helper::owner(&dir, Lifetime::Detached);
-    let theirs = wait_until_recorded(&dir).await;
+    let theirs = wait_until_recorded(&dir, 1).await;
     let binaries = binaries().await;
     let notes = Notes::default();
     let (ours, ()) = tokio::join!(Cluster::start(ClusterSpec::at("x", dir.clone()), &binaries, &notes), async {
-        eventually("we wait", async || (!notes.0.lock().unwrap().is_empty()).then_some(())).await;
+        eventually("we wait", async || holds(!notes.0.lock().unwrap().is_empty(), "no note")).await;
         other.kill().unwrap();
         other.wait().unwrap();
     });
@@ -142,7 +132,7 @@ async fn giving_up_a_start_halfway_ends_what_it_started() {
     let binaries = binaries().await;
     let processes = tokio::select! {
         started = Cluster::start(spec, &binaries, &progress::Quiet) => panic!("ready too soon: {started:?}"),
-        processes = wait_until_recorded(&dir) => processes,
+        processes = wait_until_recorded(&dir, 1) => processes,
     };
     assert!(processes.iter().all(|process| !process.is_alive()));
     assert!(!dir.exists());
@@ -156,7 +146,7 @@ async fn stopping_a_cluster_that_is_starting_ends_the_start() {
     spec.lifetime = Lifetime::Detached;
     let binaries = binaries().await;
     let (started, stopped) = tokio::join!(Cluster::start(spec, &binaries, &progress::Quiet), async {
-        wait_until_recorded(&dir).await;
+        wait_until_recorded(&dir, 1).await;
         let dir = dir.clone();
         tokio::task::spawn_blocking(move || stop(&dir)).await.unwrap()
     });
@@ -171,7 +161,7 @@ async fn one_of_which_a_part_ended_is_shown_and_replaced() {
     let dir = root.path().join("d");
     let first = start(ClusterSpec::at("x", dir.clone())).await;
     let scheduler = kill(&first, "kube-scheduler");
-    eventually("it ended", async || (!scheduler.is_alive()).then_some(())).await;
+    eventually("it ended", async || holds(!scheduler.is_alive(), "alive")).await;
     let found = Cluster::open(&dir).unwrap().expect("the rest lives");
     found.client().await.unwrap().apiserver_version().await.unwrap();
     let processes = found.processes();

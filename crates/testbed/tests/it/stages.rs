@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{eventually, shared};
+use crate::support::{eventually, holds, shared};
 
 /// The shared cluster with three nodes of this test's own.
 async fn nodes(prefix: &str) -> (std::sync::Arc<Cluster>, Client) {
@@ -52,7 +52,7 @@ fn condition(pod: &Pod, kind: &str) -> Option<String> {
 async fn wait_for(pods: &Api<Pod>, name: &str, kind: &str, status: &str) -> Pod {
     eventually(&format!("{name} has {kind}={status}"), async || {
         let pod = pods.get(name).await.unwrap();
-        (condition(&pod, kind).as_deref() == Some(status)).then_some(pod)
+        holds(condition(&pod, kind).as_deref() == Some(status), &pod.status).map(|()| pod)
     })
     .await
 }
@@ -81,8 +81,8 @@ async fn an_image_changed_in_place_is_followed_and_ready_returns() {
     let mut seen = Vec::new();
     eventually("Ready returned with the new image", async || {
         let pod = pods.get("inplace").await.unwrap();
-        let status = containers(&pod);
-        (status[0]["image"] == "app:2" && condition(&pod, "Ready").as_deref() == Some("True")).then_some(())
+        let updated = containers(&pod)[0]["image"] == "app:2";
+        holds(updated && condition(&pod, "Ready").as_deref() == Some("True"), &pod.status)
     })
     .await;
     {
@@ -123,7 +123,7 @@ async fn readiness_gates_are_respected() {
     eventually("the gated pod is ready with its new image", async || {
         let pod = pods.get("gated").await.unwrap();
         let updated = containers(&pod)[0]["image"] == "app:2";
-        (updated && condition(&pod, "Ready").as_deref() == Some("True")).then_some(())
+        holds(updated && condition(&pod, "Ready").as_deref() == Some("True"), &pod.status)
     })
     .await;
 }
@@ -147,11 +147,12 @@ async fn readiness_fails_and_returns_on_chosen_nodes_only() {
     eventually("the pod beside is ready with its new image", async || {
         let pod = pods.get("fails-beside").await.unwrap();
         let updated = containers(&pod)[0]["image"] == "app:2";
-        (updated && condition(&pod, "Ready").as_deref() == Some("True")).then_some(())
+        holds(updated && condition(&pod, "Ready").as_deref() == Some("True"), &pod.status)
     })
     .await;
     eventually("the failing pod has its new image", async || {
-        (containers(&pods.get("fails-new").await.unwrap())[0]["image"] == "app:2").then_some(())
+        let containers = containers(&pods.get("fails-new").await.unwrap());
+        holds(containers[0]["image"] == "app:2", &containers)
     })
     .await;
     for name in ["fails-running", "fails-new"] {
@@ -196,11 +197,14 @@ async fn pods_are_deleted_with_and_without_finalizers() {
         wait_for(&pods, name, "Ready", "True").await;
         pods.delete(name, &DeleteParams::default()).await.unwrap();
     }
-    let gone = async |name: &str| pods.get_opt(name).await.unwrap().is_none().then_some(());
+    let gone = async |name: &str| {
+        let pod = pods.get_opt(name).await.unwrap();
+        holds(pod.is_none(), &pod)
+    };
     eventually("the free pod is gone", async || gone("deleted-free").await).await;
     let held = eventually("the held pod has ended", async || {
         let pod = pods.get("deleted-held").await.unwrap();
-        (pod.metadata.deletion_grace_period_seconds == Some(0)).then_some(pod)
+        holds(pod.metadata.deletion_grace_period_seconds == Some(0), &pod).map(|()| pod)
     })
     .await;
     assert_eq!(held.status.as_ref().unwrap().phase.as_deref(), Some("Failed"));
@@ -224,15 +228,16 @@ async fn jobs_complete_and_nodes_can_be_made_unready() {
     let jobs: Api<k8s_openapi::api::batch::v1::Job> = Api::namespaced(client.clone(), "default");
     jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
     eventually("the job completed", async || {
-        (jobs.get("once").await.unwrap().status?.succeeded == Some(3)).then_some(())
+        let status = jobs.get("once").await.unwrap().status.unwrap_or_default();
+        holds(status.succeeded == Some(3), &status)
     })
     .await;
 
     let nodes: Api<Node> = Api::all(client);
     let ready = async |wanted: &str| {
         let node = nodes.get("jobs-001").await.unwrap();
-        let conditions = node.status?.conditions?;
-        conditions.iter().any(|c| c.type_ == "Ready" && c.status == wanted).then_some(())
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        holds(conditions.iter().any(|c| c.type_ == "Ready" && c.status == wanted), &conditions)
     };
     for (value, status) in [(json!("false"), "False"), (json!(null), "True")] {
         let patch = json!({"metadata": {"annotations": {"testbed.dapple.dev/ready": value}}});
