@@ -27,6 +27,7 @@ pub fn lines(value: &Value) -> Vec<Line> {
     let mut writer = Writer::default();
     match value {
         Value::Object(fields) if !fields.is_empty() => writer.object(fields, 0, ""),
+        Value::Array(items) if !items.is_empty() => writer.list(items, 0, ""),
         _ => writer.line(0, "", String::new(), |text| scalar(text, value)),
     }
     writer.lines
@@ -151,6 +152,9 @@ mod tests {
         let expected = "a:\n  empty: {}\n  none: []\nb:\n- x: 1\n  \"y\": \"on\"\n- \"1.0\"\n- \"*\"\nc: \"a: b\"\n";
         assert_eq!(document(&value), expected);
         assert_eq!(document(&json!("x")), "x\n");
+        assert_eq!(document(&json!([{"a": 1, "b": [2]}, []])), "- a: 1\n  b:\n  - 2\n- []\n");
+        let shown: Vec<Vec<String>> = lines(&json!([{"a": 1}])).into_iter().map(|line| line.shows).collect();
+        assert_eq!(shown, [["/0", "/0/a"]]);
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

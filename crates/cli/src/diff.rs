@@ -5,14 +5,17 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use dapple_edit::edit::EditError;
 use dapple_plan::variant::{ObjectName, Variant};
+use dapple_plan::world::kind_name;
 use dapple_view::diff::DiffView;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::Client;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
-use crate::args::{DiffArgs, ViewOutput};
+use crate::args::{DiffArgs, SourceArgs, ViewOutput};
+use crate::connect;
 use crate::output::{is_coloured, say, yaml};
-use crate::sources::Sources;
+use crate::sources::{Sources, manifests};
 use crate::target::{Target, plan_of, variant_of};
 
 pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
@@ -20,10 +23,9 @@ pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
         bail!("pods are compared by their nodes: name the workload and two nodes");
     };
     let object = ObjectName { kind: (*kind).to_owned(), namespace: args.namespace.clone(), name: name.clone() };
-    let sources = Sources::read(&args.sources).await?;
     let view = match (args.nodes_to_compare.as_slice(), args.revision.as_slice()) {
-        ([left, right], []) => of_nodes(&sources, &object, left, right)?,
-        ([], [left, right]) => of_revisions(&sources, &object, *left, *right).await?,
+        ([left, right], []) => of_nodes(&Sources::read(&args.sources).await?, &object, left, right)?,
+        ([], [left, right]) => of_revisions(&args.sources, &object, *left, *right).await?,
         _ => bail!("say what to compare: two nodes, or --revision twice"),
     };
     match args.output {
@@ -47,7 +49,7 @@ fn of_nodes(sources: &Sources, object: &ObjectName, left: &str, right: &str) -> 
     Ok(DiffView::new(&object.to_string(), plan.document, (&names.0, &documents.0), (&names.1, &documents.1)))
 }
 
-async fn of_revisions(sources: &Sources, object: &ObjectName, left: i64, right: i64) -> anyhow::Result<DiffView> {
+async fn of_revisions(sources: &SourceArgs, object: &ObjectName, left: i64, right: i64) -> anyhow::Result<DiffView> {
     let all = revisions(sources, object).await?;
     let known = || all.iter().map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(", ");
     let find = |number: i64| -> anyhow::Result<&Value> {
@@ -65,20 +67,23 @@ async fn of_revisions(sources: &Sources, object: &ObjectName, left: i64, right: 
 }
 
 /// The revisions of a workload by number, from the files and from the cluster, each as `{spec: {template, ...}}`.
-async fn revisions(sources: &Sources, object: &ObjectName) -> anyhow::Result<Vec<(i64, Value)>> {
+async fn revisions(sources: &SourceArgs, object: &ObjectName) -> anyhow::Result<Vec<(i64, Value)>> {
     let mut found: Vec<ControllerRevision> = Vec::new();
-    for manifest in sources.manifests.iter().filter(|manifest| manifest.value()["kind"] == "ControllerRevision") {
+    for manifest in manifests(sources)?.iter().filter(|manifest| manifest.value()["kind"] == "ControllerRevision") {
         found.push(manifest.parse()?);
     }
-    if let Some(live) = &sources.live {
-        let api: Api<ControllerRevision> = Api::namespaced(live.client.clone(), &object.namespace);
+    if sources.nodes.is_none() {
+        let client = Client::try_from(connect::config(&sources.connect).await?)?;
+        let api: Api<ControllerRevision> = Api::namespaced(client, &object.namespace);
         let listed = api.list(&ListParams::default()).await.context("cannot list the revisions")?;
         found.extend(listed.items);
     }
     let is_owned = |revision: &ControllerRevision| {
         let mut owners = revision.metadata.owner_references.iter().flatten();
         let is_there = revision.metadata.namespace.as_deref().unwrap_or("default") == object.namespace;
-        is_there && owners.any(|owner| owner.kind == object.kind && owner.name == object.name)
+        is_there
+            && owners
+                .any(|owner| kind_name(&owner.api_version, &owner.kind) == object.kind && owner.name == object.name)
     };
     let mut numbered: Vec<(i64, Value)> = found
         .into_iter()

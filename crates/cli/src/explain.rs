@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use dapple_plan::variant::ObjectName;
 use dapple_view::explain::ExplainView;
 use serde_json::Value;
@@ -14,14 +14,15 @@ use crate::sources::Sources;
 use crate::target::{Target, plan_of, variant_of, variant_of_pod};
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
-    let sources = Sources::read(&args.sources).await?;
-    let view = match &args.target {
-        Target::Workload { kind, name } => {
+    // What the arguments lack is told before a cluster is read.
+    let view = match (&args.target, &args.node) {
+        (Target::Workload { .. }, None) => bail!("say for which node: --node NAME"),
+        (Target::Pod(_), _) if args.sources.nodes.is_some() => bail!("a pod runs in a cluster: leave out --nodes"),
+        (Target::Workload { kind, name }, Some(node)) => {
             let object = ObjectName { kind: (*kind).to_owned(), namespace: args.namespace.clone(), name: name.clone() };
-            let node = args.node.as_ref().context("say for which node: --node NAME")?;
-            of_node(&sources, &object, node)?
+            of_node(&Sources::read(&args.sources).await?, &object, node)?
         }
-        Target::Pod(name) => of_pod(&sources, &args.namespace, name).await?,
+        (Target::Pod(name), _) => of_pod(&Sources::read(&args.sources).await?, &args.namespace, name).await?,
     };
     match (&args.field, args.output) {
         (None, ViewOutput::Text) => say!("{}", view.text(is_coloured()).trim_end()),
@@ -48,7 +49,7 @@ fn of_node(sources: &Sources, object: &ObjectName, node: &str) -> anyhow::Result
 }
 
 async fn of_pod(sources: &Sources, namespace: &str, name: &str) -> anyhow::Result<ExplainView> {
-    let live = sources.live.as_ref().ok_or_else(|| anyhow!("a pod runs in a cluster: leave out --nodes"))?;
+    let live = sources.live.as_ref().context("a pod runs in a cluster")?;
     let (pod, owner) = live::pod(&live.client, namespace, name).await?;
     let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str) else {
         bail!("the pod {namespace}/{name} has no node yet");
@@ -57,6 +58,6 @@ async fn of_pod(sources: &Sources, namespace: &str, name: &str) -> anyhow::Resul
     let plan = plan_of(&plans, &owner).with_context(|| format!("the pod {namespace}/{name} belongs to {owner}"))?;
     let group = pod.pointer("/metadata/labels").and_then(|labels| labels[live::GROUP_LABEL].as_str());
     let variant = variant_of_pod(plan, node, group)?;
-    let view = ExplainView::new(plan, variant, &format!("pod {namespace}/{name} on node {node}"))?;
+    let view = ExplainView::new(plan, variant, &format!("node {node}, pod {namespace}/{name}"))?;
     Ok(view.beside(&pod))
 }

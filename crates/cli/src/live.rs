@@ -4,7 +4,8 @@ use anyhow::Context;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
 use dapple_plan::fate::Pod;
 use dapple_plan::variant::ObjectName;
-use dapple_plan::world::World;
+use dapple_plan::world::{World, kind_name};
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -102,8 +103,9 @@ pub(crate) async fn pods(client: &Client, object: &ObjectName, selector: &LabelS
             let labels = pod.metadata.labels.unwrap_or_default();
             let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
             // Pods of somebody else may carry the same labels.
-            let is_foreign = object.kind == "DaemonSet" && owner.is_some_and(|owner| owner.name != object.name);
-            let node = pod.spec.and_then(|spec| spec.node_name);
+            let is_daemon = object.kind.starts_with("DaemonSet");
+            let is_foreign = is_daemon && owner.is_some_and(|owner| owner.name != object.name);
+            let node = pod.spec.and_then(node_of);
             if let (Some(name), Some(node), false) = (pod.metadata.name, node, is_foreign) {
                 pods.push(Pod { name, node, group: labels.get(GROUP_LABEL).cloned() });
             }
@@ -113,6 +115,16 @@ pub(crate) async fn pods(client: &Client, object: &ObjectName, selector: &LabelS
             None => return Ok(pods),
         }
     }
+}
+
+/// The pod's node, or the one that it waits for: DaemonSets' pods name theirs before the scheduler has seen them.
+fn node_of(spec: PodSpec) -> Option<String> {
+    let terms = || {
+        let required = spec.affinity?.node_affinity?.required_during_scheduling_ignored_during_execution?;
+        let fields = required.node_selector_terms.into_iter().next()?.match_fields?;
+        fields.into_iter().find(|field| field.key == "metadata.name")?.values?.into_iter().next()
+    };
+    spec.node_name.or_else(terms)
 }
 
 /// A pod as JSON, and the workload that its owners lead to.
@@ -127,7 +139,8 @@ pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow:
         let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else { break };
         let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
         let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
-        found = ObjectName { kind: kind.clone(), namespace: namespace.to_owned(), name: name.clone() };
+        found =
+            ObjectName { kind: kind_name(&api_version, &kind), namespace: namespace.to_owned(), name: name.clone() };
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);

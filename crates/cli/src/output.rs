@@ -13,10 +13,14 @@ pub(crate) fn line(text: Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Colour on a terminal, unless it is not wanted (no-color.org).
+/// Whether what is printed to standard output gets colour.
 pub(crate) fn is_coloured() -> bool {
-    std::io::IsTerminal::is_terminal(&std::io::stdout())
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    is_coloured_for(&std::io::stdout())
+}
+
+/// Colour on a terminal, unless it is not wanted (no-color.org).
+pub(crate) fn is_coloured_for(stream: &impl std::io::IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// A value as YAML, without the last line's end.

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use dapple_plan::fate::{Fates, fates};
-use dapple_plan::variant::Plan;
+use dapple_plan::variant::{Plan, Variant};
 use dapple_view::plan::PlanView;
 
 use crate::args::{PlanArgs, PlanOutput};
 use crate::live;
-use crate::output::{is_coloured, say};
+use crate::output::{is_coloured, is_coloured_for, note, say};
 use crate::sources::{Live, Sources};
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
@@ -22,26 +22,29 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         if sources.live.is_some() && !sources.has(&plan.object) && !is_changed(before, plan) {
             continue;
         }
-        let fates = match &sources.live {
-            Some(live) => Some(fates_of(live, before, plan).await?),
-            None => None,
-        };
-        views.push(PlanView::new(plan, fates.as_ref(), &|rule| sources.locate(rule)));
+        let view = PlanView::new(plan, &|rule| sources.locate(rule));
+        views.push(match &sources.live {
+            Some(live) => view.beside(&fates_of(live, before, plan).await?, is_changed(before, plan)),
+            None => view,
+        });
     }
-    if views.is_empty() {
+    if views.is_empty() && sources.concerned == 0 {
         bail!(
             "nothing to plan in {}: give DaemonSets of apps.kruise.io/v1beta1, YurtAppSets, YurtAppDaemons, workloads \
              that ask for a policy by label, or policies that such workloads of the cluster ask for",
             shown(&args)
         );
     }
-    print(&views, args.output, sources.others)?;
+    print(&views, args.output)?;
+    for notice in sources.notices() {
+        note(&notice.text(is_coloured_for(&std::io::stderr())));
+    }
     // As `kubectl diff`: 0 for no difference, 1 for some, 2 for an error.
     let code = if views.iter().any(PlanView::fails) { 2 } else { u8::from(views.iter().any(PlanView::differs)) };
     Ok(ExitCode::from(code))
 }
 
-fn print(views: &[PlanView], output: PlanOutput, others: usize) -> anyhow::Result<()> {
+fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
     match output {
         PlanOutput::Json => say!("{}", serde_json::to_string_pretty(views)?),
         PlanOutput::Yaml => {
@@ -54,24 +57,21 @@ fn print(views: &[PlanView], output: PlanOutput, others: usize) -> anyhow::Resul
                 say!("{}/{}", view.kind.to_lowercase(), view.name);
             }
         }
+        PlanOutput::Text | PlanOutput::Wide if views.is_empty() => say!("No workload changes."),
         PlanOutput::Text | PlanOutput::Wide => {
             let texts: Vec<String> =
                 views.iter().map(|view| view.text(is_coloured(), output == PlanOutput::Wide)).collect();
             say!("{}", texts.join("\n").trim_end());
-            if others > 0 {
-                say!("\n{others} of the objects concern no plan.");
-            }
         }
     }
     Ok(())
 }
 
-/// Whether some node gets something else than before.
+/// Whether some node, group or pool gets something else than before.
 fn is_changed(before: Option<&Plan>, plan: &Plan) -> bool {
-    let renderings = |plan: &Plan| -> Vec<(Vec<String>, Option<String>)> {
-        let rendering =
-            |known: &dapple_plan::variant::Variant| known.rendering.as_ref().ok().map(|done| done.hash.clone());
-        plan.variants.iter().map(|variant| (variant.nodes.clone(), rendering(variant))).collect()
+    let renderings = |plan: &Plan| -> Vec<(Vec<String>, Vec<String>, Option<String>)> {
+        let hash = |known: &Variant| known.rendering.as_ref().ok().map(|rendering| rendering.hash.clone());
+        plan.variants.iter().map(|known| (known.places.clone(), known.nodes.clone(), hash(known))).collect()
     };
     before.is_none_or(|before| renderings(before) != renderings(plan))
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use dapple_api::manifest::{self, Manifest};
 use dapple_edit::edit::Source;
-use dapple_plan::world::{World, name_of};
+use dapple_plan::world::{World, is_known, name_of};
 use dapple_testbed::Fleet;
+use dapple_view::plan::WarningView;
 use kube::Client;
 use serde_json::Value;
 
@@ -26,8 +27,8 @@ pub(crate) struct Sources {
     pub(crate) live: Option<Live>,
     /// What it would be with the files.
     pub(crate) next: World,
-    /// Objects of the files that do not matter to planning.
-    pub(crate) others: usize,
+    /// How many objects of the files matter to planning.
+    pub(crate) concerned: usize,
 }
 
 /// The cluster.
@@ -39,12 +40,7 @@ pub(crate) struct Live {
 impl Sources {
     /// Reads the files, and the nodes' file or else the cluster.
     pub(crate) async fn read(args: &SourceArgs) -> anyhow::Result<Self> {
-        let mut manifests = Vec::new();
-        for path in &args.filename {
-            for file in files(path)? {
-                manifests.extend(read(&file)?);
-            }
-        }
+        let manifests = manifests(args)?;
         let (live, mut next) = match &args.nodes {
             Some(path) => (None, nodes_from(path)?),
             None => {
@@ -53,14 +49,28 @@ impl Sources {
                 (Some(Live { client, world: world.clone() }), world)
             }
         };
-        let mut others = 0;
+        let mut concerned = 0;
         for manifest in &manifests {
+            let at = |field: &str| format!("{}:{}", manifest.file(), manifest.locate(field));
             match next.add(manifest.value()) {
-                Ok(is_planned) => others += usize::from(!is_planned),
-                Err(error) => bail!("{}:{}: {error}", manifest.file(), manifest.locate(&error.field)),
+                Ok(true) => concerned += 1,
+                Ok(false) if is_known(manifest.value()) => {
+                    let version = manifest.value()["apiVersion"].as_str().unwrap_or_default();
+                    let name = name_of(manifest.value());
+                    note(&format!("warning: {}: {name} is not planned: {version} is not", at("apiVersion")));
+                }
+                Ok(false) => {}
+                Err(error) => bail!("{}: {error}", at(&error.field)),
             }
         }
-        Ok(Self { manifests, live, next, others })
+        Ok(Self { manifests, live, next, concerned })
+    }
+
+    /// What is probably not meant in the files, beyond any one plan.
+    pub(crate) fn notices(&self) -> Vec<WarningView> {
+        let locate = |rule: &Source| self.locate(rule);
+        let views = self.next.notices().into_iter().map(|known| WarningView::new(&known, "", &locate));
+        views.filter(|view| view.at.is_some()).collect()
     }
 
     /// The place in a file where a rule is written.
@@ -74,6 +84,17 @@ impl Sources {
     pub(crate) fn has(&self, object: &dapple_plan::variant::ObjectName) -> bool {
         self.manifests.iter().any(|manifest| name_of(manifest.value()) == *object)
     }
+}
+
+/// The objects of the files.
+pub(crate) fn manifests(args: &SourceArgs) -> anyhow::Result<Vec<Manifest>> {
+    let mut manifests = Vec::new();
+    for path in &args.filename {
+        for file in files(path)? {
+            manifests.extend(read(&file)?);
+        }
+    }
+    Ok(manifests)
 }
 
 /// Says on a terminal what takes so long.

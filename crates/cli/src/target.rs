@@ -4,8 +4,9 @@ use anyhow::{anyhow, bail};
 use dapple_plan::variant::{ObjectName, Plan, Variant};
 
 /// What kubectl users call the kinds that are planned.
-const KINDS: [(&str, &[&str]); 8] = [
+const KINDS: [(&str, &[&str]); 9] = [
     ("DaemonSet", &["daemonset", "daemonsets", "ds", "ads", "daemon", "daemonsets.apps.kruise.io"]),
+    ("DaemonSet.apps", &["daemonset.apps", "daemonsets.apps", "ds.apps"]),
     ("Deployment", &["deployment", "deployments", "deploy"]),
     ("StatefulSet", &["statefulset", "statefulsets", "sts"]),
     ("ReplicaSet", &["replicaset", "replicasets", "rs"]),
@@ -45,14 +46,17 @@ impl std::str::FromStr for Target {
     }
 }
 
+const LABELS: &str = " (rules concern Kubernetes' own workloads if they have the label \
+                      groupmanagement.kubeedge.io/required-overridepolicy or required-propagationpolicy)";
+
 /// The plan of a workload.
 pub(crate) fn plan_of<'a>(plans: &'a [Plan], object: &ObjectName) -> anyhow::Result<&'a Plan> {
     let known = || plans.iter().map(|plan| plan.object.to_string()).collect::<Vec<_>>().join(", ");
     plans.iter().find(|plan| plan.object == *object).ok_or_else(|| {
         if plans.is_empty() {
-            anyhow!("there is no {object}, nor any other workload that a rule concerns")
+            anyhow!("there is no {object} that a rule concerns, nor any other workload{LABELS}")
         } else {
-            anyhow!("there is no {object} that a rule concerns; there is {}", known())
+            anyhow!("there is no {object} that a rule concerns; there is {}{LABELS}", known())
         }
     })
 }

@@ -16,8 +16,9 @@ pub fn edits(object: &str, spec: &OverridePolicySpec, groups: &[&str]) -> Vec<Ed
     let targets = |rule: &RuleWithNodeGroup| groups.iter().any(|group| rule.targets(group));
     for (index, rule) in spec.override_rules.iter().enumerate().filter(|(_, rule)| targets(rule)) {
         let overriders = rule.overriders();
+        let within = if rule.overriders.is_some() { ".overriders" } else { "" };
         let mut add = |list: &str, item: usize, change: Result<Change, &'static str>| {
-            let rule = format!("spec.overrideRules[{index}].{list}[{item}]");
+            let rule = format!("spec.overrideRules[{index}]{within}.{list}[{item}]");
             let change = change.unwrap_or_else(Change::Impossible);
             edits.push(Edit { source: Source { object: object.to_owned(), rule }, change });
         };

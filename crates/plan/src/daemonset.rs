@@ -58,6 +58,7 @@ pub fn plan<'a>(
         object: object.clone(),
         document: Document::PodTemplate,
         base,
+        base_field: "spec.template",
         is_daemon: true,
         update: update_of(spec),
         fight: &fight,
@@ -145,9 +146,9 @@ mod tests {
     #[test]
     fn patches_of_one_priority_that_set_one_field_fight() {
         let plan = planned(json!([everywhere("c:3", 2), everywhere("c:4", 2)]), &[("a", "large")]);
-        assert_eq!(told(&plan), [(Reason::Fight, "spec.patches[0]"), (Reason::Overruled, "spec.patches[0]")]);
-        let text = "DaemonSet default/a spec.patches[0]: DaemonSet default/a spec.patches[1] sets \
-                    spec.containers[name=c].image differently, and wins only because it comes later";
+        assert_eq!(told(&plan), [(Reason::Fight, "spec.patches[0]")]);
+        let text = "DaemonSet default/a spec.patches[0]: spec.patches[1] sets spec.containers[name=c].image \
+                    differently, and applies later";
         assert_eq!(plan.warnings[0].to_string(), text);
         let agreeing = planned(json!([everywhere("c:3", 2), everywhere("c:3", 2)]), &[("a", "large")]);
         assert!(!agreeing.warnings.iter().any(|warning| warning.reason == Reason::Fight));

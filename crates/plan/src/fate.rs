@@ -67,7 +67,8 @@ pub fn fates(now: &Plan, next: &Plan, pods: &[Pod]) -> Fates {
     let mut fates = Fates::default();
     for pod in pods {
         let fate = match next_index.variant(pod) {
-            None if next.is_daemon => Fate::Removed,
+            // Pods of a workload that a policy divides go elsewhere; a pool's, or a node's own, have nowhere to go.
+            None if next.is_daemon || next.document != Document::PodTemplate => Fate::Removed,
             None => Fate::Moved,
             Some((variant, can_start)) => {
                 let before = now_index.variant(pod).map(|(variant, _)| variant);
@@ -92,6 +93,7 @@ fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Varia
     fn template<'a>(plan: &'a Plan, variant: &'a Variant) -> Option<&'a Value> {
         plan.document.template(&variant.rendering.as_ref().ok()?.document)
     }
+    let waits = after.rendering.as_ref().is_ok_and(|known| is_on_delete(&known.document));
     // What does not render changes nothing: these nodes keep what they run.
     let Some(after) = template(next, after) else { return Fate::LeftAlone };
     let before = before.and_then(|variant| template(now, variant));
@@ -103,10 +105,16 @@ fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Varia
         |allowed: fn(&Path) -> bool| changed.as_ref().is_some_and(|all| all.iter().all(|change| allowed(&change.path)));
     match next.update {
         Update::OnDelete => Fate::Waits,
+        _ if waits => Fate::Waits,
         Update::InPlaceIfPossible if all(can_change_in_place) => Fate::InPlace,
         Update::PolicyImagesInPlace if now.base == next.base && all(is_image) => Fate::InPlace,
         _ => Fate::Recreated,
     }
+}
+
+/// Whether a rendered workload replaces no pod by itself.
+fn is_on_delete(document: &Value) -> bool {
+    document.pointer("/spec/updateStrategy/type").is_some_and(|kind| kind == "OnDelete")
 }
 
 /// Finds the variant that a pod belongs to, and whether a pod could start there today: a taint that only keeps new pods

@@ -10,20 +10,28 @@ use crate::fit::Node;
 use crate::group::workload::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Sketch};
 
-/// The pod template of a workload; none for other kinds.
-pub fn template_of<'a>(group: &str, kind: &str, object: &'a Value) -> Option<&'a Value> {
-    let path = match (group, kind) {
-        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet") | ("batch", "Job") => "/spec/template",
-        ("batch", "CronJob") => "/spec/jobTemplate/spec/template",
-        _ => return None,
-    };
-    object.pointer(path)
+/// The field of a workload that has its pod template; none for other kinds.
+pub(crate) fn template_field(group: &str, kind: &str) -> Option<&'static str> {
+    match (group, kind) {
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet") | ("batch", "Job") => Some("spec.template"),
+        ("batch", "CronJob") => Some("spec.jobTemplate.spec.template"),
+        _ => None,
+    }
+}
+
+/// How pods of a workload get what has changed for them.
+pub(crate) fn update_of(object: &Value) -> Update {
+    match object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) {
+        Some("OnDelete") => Update::OnDelete,
+        _ => Update::PolicyImagesInPlace,
+    }
 }
 
 /// Plans a native DaemonSet: it has no patches, but an OverridePolicy may concern its pods.
 pub(crate) fn plan_daemonset<'a>(
     object: ObjectName,
     template: &Value,
+    update: Update,
     nodes: impl Iterator<Item = Node<'a>>,
     overrides: &Overrides,
 ) -> Plan {
@@ -41,8 +49,9 @@ pub(crate) fn plan_daemonset<'a>(
         object,
         document: Document::PodTemplate,
         base: template,
+        base_field: "spec.template",
         is_daemon: true,
-        update: Update::PolicyImagesInPlace,
+        update,
         fight: &fight,
         is_default: &|_| false,
     };

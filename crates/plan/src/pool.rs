@@ -86,7 +86,7 @@ fn plan(
     replacements: Option<&Replacements<'_>>,
     mut warnings: Vec<Warning>,
 ) -> Plan {
-    let (document, base) = base_of(template);
+    let (document, base_field, base) = base_of(template);
     if let Some(replacements) = replacements {
         for pool in &mut pools {
             pool.edits.extend(edits(&replacements.object, replacements.list, &pool.name));
@@ -106,6 +106,7 @@ fn plan(
         object,
         document,
         base: &base,
+        base_field,
         is_daemon: false,
         update: Update::Recreate,
         fight: &fight,
@@ -116,18 +117,19 @@ fn plan(
     plan
 }
 
-/// The workload that every pool starts from.
-fn base_of(template: &WorkloadTemplate) -> (Document, Value) {
-    let document = match template.template_type() {
-        Some(TemplateType::StatefulSet) => Document::StatefulSet,
-        _ => Document::Deployment,
-    };
-    let base = match document {
-        Document::StatefulSet => serde_json::to_value(&template.stateful_set_template),
-        _ => serde_json::to_value(&template.deployment_template),
-    };
+/// The workload that every pool starts from, and the field that has it.
+fn base_of(template: &WorkloadTemplate) -> (Document, &'static str, Value) {
     // Both came from JSON and go back to it.
-    (document, base.unwrap_or_default())
+    match template.template_type() {
+        Some(TemplateType::StatefulSet) => {
+            let base = serde_json::to_value(&template.stateful_set_template).unwrap_or_default();
+            (Document::StatefulSet, "spec.workloadTemplate.statefulSetTemplate", base)
+        }
+        _ => {
+            let base = serde_json::to_value(&template.deployment_template).unwrap_or_default();
+            (Document::Deployment, "spec.workloadTemplate.deploymentTemplate", base)
+        }
+    }
 }
 
 /// Replacements for pools that the application is not in.

@@ -3,12 +3,13 @@
 //! Every family sorts nodes its own way, by patches, groups or pools, into drafts; from there on they are alike: each
 //! distinct list of edits is rendered once, whatever the number of nodes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use dapple_edit::check::{Finding, check_patch};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Change, Edit, EditError, Source};
-use dapple_edit::render::{Origin, Rendering, hash, render};
+use dapple_edit::render::{Rendering, hash, render};
 use serde_json::Value;
 
 use crate::fate::Update;
@@ -119,6 +120,8 @@ pub(crate) struct Sketch<'a> {
     pub(crate) object: ObjectName,
     pub(crate) document: Document,
     pub(crate) base: &'a Value,
+    /// Where the workload has the base.
+    pub(crate) base_field: &'static str,
     /// Whether pods belong to their nodes, so that every node is judged for fit.
     pub(crate) is_daemon: bool,
     pub(crate) update: Update,
@@ -131,21 +134,24 @@ pub(crate) struct Sketch<'a> {
 impl Sketch<'_> {
     /// Renders the drafts, those with the same edits once, and looks for what is probably not meant.
     pub(crate) fn plan(self, drafts: Vec<Draft<'_>>) -> Plan {
-        let mut variants = Vec::new();
-        for draft in merged(drafts) {
-            variants.push(self.variant(draft));
-        }
-        let mut warnings = Vec::new();
+        let mut warnings = self.base_mistakes();
+        warnings.extend(drafts.iter().filter(|draft| draft.nodes.is_empty()).flat_map(|draft| self.deserted(draft)));
+        let variants: Vec<Variant> = merged(drafts).into_iter().map(|draft| self.variant(draft)).collect();
         for rendering in variants.iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
             warnings.extend(rendering.warnings.iter().map(|known| Warning {
                 reason: Reason::Odd,
                 rule: known.source.clone(),
                 text: known.text.clone(),
             }));
-            warnings.extend(rendering.origins.iter().flat_map(|origin| self.fights(origin)));
+            warnings.extend(self.fights(rendering));
             warnings.extend(self.doubled(rendering));
         }
-        warnings.extend(overruled(&variants).into_iter().filter(|warning| !(self.is_default)(&warning.rule)));
+        // Whoever is told more about a rule need not be told that it has no effect.
+        let idle = idle(&variants)
+            .into_iter()
+            .filter(|idle| !(self.is_default)(&idle.rule) && !warnings.iter().any(|known| known.rule == idle.rule));
+        let idle: Vec<Warning> = idle.collect();
+        warnings.extend(idle);
         // Several variants may have the same thing to say.
         let mut distinct: Vec<Warning> = Vec::new();
         for warning in warnings {
@@ -163,6 +169,21 @@ impl Sketch<'_> {
             variants,
             warnings: distinct,
         }
+    }
+
+    /// What Kubernetes would not take of the base.
+    fn base_mistakes(&self) -> Vec<Warning> {
+        let source = Source { object: self.object.to_string(), rule: self.base_field.to_owned() };
+        mistakes_in(self.document, self.base, &source)
+    }
+
+    /// Groups and pools without a node.
+    fn deserted(&self, draft: &Draft<'_>) -> Vec<Warning> {
+        let rule = |place: &String| Source { object: self.object.to_string(), rule: place.clone() };
+        let places = draft.places.iter();
+        places
+            .map(|place| Warning { reason: Reason::Unused, rule: rule(place), text: "it has no node".to_owned() })
+            .collect()
     }
 
     fn variant(&self, draft: Draft<'_>) -> Variant {
@@ -186,16 +207,27 @@ impl Sketch<'_> {
         Variant { places: draft.places, rules, nodes, misfits, rendering }
     }
 
-    fn fights(&self, origin: &Origin) -> Vec<Warning> {
-        let differs = |(by, value): &&(Source, Option<Value>)| {
-            *value != origin.after && *by != origin.set_by && (self.fight)(&origin.set_by, by)
-        };
-        let warning = |(by, _): &(Source, Option<Value>)| Warning {
+    /// Rules that set the same fields differently, each pair once.
+    fn fights(&self, rendering: &Rendering) -> Vec<Warning> {
+        let mut pairs: BTreeMap<(&Source, &Source), Vec<String>> = BTreeMap::new();
+        for origin in &rendering.origins {
+            for (loser, value) in &origin.overruled {
+                if *value != origin.after && *loser != origin.set_by && (self.fight)(&origin.set_by, loser) {
+                    pairs.entry((loser, &origin.set_by)).or_default().push(origin.path.to_string());
+                }
+            }
+        }
+        let warning = |((loser, winner), fields): ((&Source, &Source), Vec<String>)| Warning {
             reason: Reason::Fight,
-            rule: by.clone(),
-            text: format!("{} sets {} differently, and wins only because it comes later", origin.set_by, origin.path),
+            rule: loser.clone(),
+            text: format!("{} sets {} differently, and applies later", self.called(winner), fields.join(", ")),
         };
-        origin.overruled.iter().filter(differs).map(warning).collect()
+        pairs.into_iter().map(warning).collect()
+    }
+
+    /// A rule of the workload itself needs no name of an object.
+    fn called(&self, rule: &Source) -> String {
+        if rule.object == self.object.to_string() { rule.rule.clone() } else { rule.to_string() }
     }
 
     /// Kubernetes takes the last of two variables with one name, and says nothing.
@@ -212,7 +244,7 @@ impl Sketch<'_> {
                 let field = format!("[name={container}].env");
                 let by = rendering.origins.iter().find(|origin| origin.path.to_string().contains(&field));
                 let rule = by.map_or_else(
-                    || Source { object: self.object.to_string(), rule: "template".to_owned() },
+                    || Source { object: self.object.to_string(), rule: self.base_field.to_owned() },
                     |origin| origin.set_by.clone(),
                 );
                 let text = format!("the container {container:?} has the variable {name:?} twice; the last one counts");
@@ -241,31 +273,41 @@ fn merged(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
 /// What Kubernetes would not take of a patch, each with its place; `patch_field` leads from the rule to the patch.
 pub(crate) fn mistakes(kind: Document, edit: &Edit, patch_field: &str) -> Vec<Warning> {
     let Change::Merge(patch) = &edit.change else { return Vec::new() };
+    let rule = format!("{}{patch_field}", edit.source.rule);
+    mistakes_in(kind, patch, &Source { object: edit.source.object.clone(), rule })
+}
+
+fn mistakes_in(kind: Document, value: &Value, at: &Source) -> Vec<Warning> {
     let warning = |finding: Finding| Warning {
         reason: Reason::Mistake,
-        rule: Source {
-            object: edit.source.object.clone(),
-            rule: format!("{}{patch_field}.{}", edit.source.rule, finding.path),
-        },
+        rule: Source { object: at.object.clone(), rule: format!("{}.{}", at.rule, finding.path) },
         text: finding.mistake.to_string(),
     };
-    check_patch(kind, patch).into_iter().map(warning).collect()
+    check_patch(kind, value).into_iter().map(warning).collect()
 }
 
 /// Rules that change nothing wherever they apply.
-fn overruled(variants: &[Variant]) -> Vec<Warning> {
-    let mut rules: Vec<&Source> = variants.iter().flat_map(|variant| &variant.rules).collect();
-    rules.sort();
-    rules.dedup();
-    let has_effect = |rule: &Source| {
-        let concerned = variants.iter().filter(|variant| variant.rules.contains(rule));
-        // A variant that does not render says so itself.
-        concerned.into_iter().any(|variant| match &variant.rendering {
-            Ok(rendering) => rendering.origins.iter().any(|origin| origin.set_by == *rule),
-            Err(_) => true,
-        })
+fn idle(variants: &[Variant]) -> Vec<Warning> {
+    let (mut all, mut effective, mut overruled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for variant in variants {
+        all.extend(&variant.rules);
+        match &variant.rendering {
+            Ok(rendering) => {
+                for origin in &rendering.origins {
+                    effective.insert(&origin.set_by);
+                    overruled.extend(origin.overruled.iter().map(|(loser, _)| loser));
+                }
+            }
+            // A variant that does not render says so itself.
+            Err(_) => effective.extend(&variant.rules),
+        }
+    }
+    let warning = |rule: &Source| {
+        let text = match overruled.contains(rule) {
+            true => "it changes nothing: later rules set the same fields",
+            false => "it changes nothing: what it says is so already",
+        };
+        Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }
     };
-    let idle = rules.into_iter().filter(|rule| !has_effect(rule));
-    let text = "it changes nothing: later rules, or the template, set the same fields";
-    idle.map(|rule| Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }).collect()
+    all.into_iter().filter(|rule| !effective.contains(rule)).map(warning).collect()
 }

@@ -1,23 +1,28 @@
 //! A cluster, or the files that are to become one: workloads, the policies that concern them, and nodes.
 
+mod read;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::group::{
-    NodeGroup, OverridePolicy, PropagationPolicy, REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL,
+    NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, PropagationPolicySpec, REQUIRED_OVERRIDE_LABEL,
+    REQUIRED_PROPAGATION_LABEL,
 };
 use dapple_api::pool::{NodePool, SubjectKind, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
 use dapple_edit::edit::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::fit::{Node, Taint};
+use crate::fit::Node;
 use crate::group::Rule;
-use crate::group::workload::{Groups, Named, Overrides, Workload, plan as plan_workload};
+use crate::group::workload::{Groups, Named, Overrides, Workload, plan as plan_workload, unused};
 use crate::pool::{Replacements, plan_daemon, plan_set};
 use crate::variant::{ObjectName, Plan, Reason, Warning};
 use crate::{daemonset, native};
+use read::{NodeRecord, labels_of, read, record, text};
+
+pub use read::{Malformed, is_known, kind_name, name_of};
 
 /// Namespace and name.
 type Key = (String, String);
@@ -36,25 +41,8 @@ pub struct World {
     sets: BTreeMap<Key, YurtAppSet>,
     daemons: BTreeMap<Key, YurtAppDaemon>,
     replacements: BTreeMap<Key, YurtAppConfigurationReplacement>,
-}
-
-/// A node, as far as planning looks at it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct NodeRecord {
-    labels: BTreeMap<String, String>,
-    taints: Vec<Taint>,
-}
-
-/// An object that does not parse.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: {field}: {problem}")]
-pub struct Malformed {
-    /// The object, as people name it.
-    pub object: String,
-    /// Where in it.
-    pub field: String,
-    /// What is wrong there.
-    pub problem: String,
+    /// Fields that objects have and their kinds do not.
+    unknown_fields: BTreeMap<ObjectName, Vec<String>>,
 }
 
 impl World {
@@ -62,30 +50,49 @@ impl World {
     pub fn add(&mut self, object: &Value) -> Result<bool, Malformed> {
         let name = name_of(object);
         let key = (name.namespace.clone(), name.name.clone());
+        if is_known(object) && name.name.is_empty() {
+            let problem = "an object needs a name".to_owned();
+            return Err(Malformed { object: name.kind, field: "metadata.name".to_owned(), problem });
+        }
+        let (object_name, mut unknown) = (name.clone(), Vec::new());
         let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
         match (api_version.split_once('/').unwrap_or(("", api_version)), kind) {
             (("", "v1"), "Node") => _ = self.nodes.insert(name.name, record(object)),
-            (("apps.kruise.io", "v1beta1"), "DaemonSet") => _ = self.daemonsets.insert(key, parse(object, &name)?),
+            (("apps.kruise.io", "v1beta1"), "DaemonSet") => {
+                _ = self.daemonsets.insert(key, read(object, &name, &mut unknown)?)
+            }
             (("groupmanagement.kubeedge.io", _), "NodeGroup") => {
-                _ = self.node_groups.insert(key.1, parse(object, &name)?);
+                _ = self.node_groups.insert(key.1, read(object, &name, &mut unknown)?);
             }
             (("groupmanagement.kubeedge.io", _), "PropagationPolicy") => {
-                _ = self.propagation_policies.insert(key, parse(object, &name)?);
+                _ = self.propagation_policies.insert(key, read(object, &name, &mut unknown)?);
             }
             (("groupmanagement.kubeedge.io", _), "OverridePolicy") => {
-                _ = self.override_policies.insert(key, parse(object, &name)?);
+                _ = self.override_policies.insert(key, read(object, &name, &mut unknown)?);
             }
-            (("apps.openyurt.io", "v1beta1"), "NodePool") => _ = self.node_pools.insert(key.1, parse(object, &name)?),
-            (("apps.openyurt.io", "v1alpha1"), "YurtAppSet") => _ = self.sets.insert(key, parse(object, &name)?),
-            (("apps.openyurt.io", "v1alpha1"), "YurtAppDaemon") => _ = self.daemons.insert(key, parse(object, &name)?),
+            (("apps.openyurt.io", "v1beta1"), "NodePool") => {
+                _ = self.node_pools.insert(key.1, read(object, &name, &mut unknown)?)
+            }
+            (("apps.openyurt.io", "v1alpha1"), "YurtAppSet") => {
+                _ = self.sets.insert(key, read(object, &name, &mut unknown)?)
+            }
+            (("apps.openyurt.io", "v1alpha1"), "YurtAppDaemon") => {
+                _ = self.daemons.insert(key, read(object, &name, &mut unknown)?)
+            }
             (("apps.openyurt.io", "v1alpha1"), "YurtAppConfigurationReplacement") => {
-                _ = self.replacements.insert(key, parse(object, &name)?);
+                _ = self.replacements.insert(key, read(object, &name, &mut unknown)?);
             }
-            ((group, _), kind) if native::template_of(group, kind, object).is_some() => {
+            ((group, _), kind) if native::template_field(group, kind).is_some() => {
+                let labels = labels_of(object);
+                if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
+                    // It may have asked for one before.
+                    return Ok(self.natives.remove(&name).is_some());
+                }
                 _ = self.natives.insert(name, object.clone());
             }
             _ => return Ok(false),
         }
+        self.unknown_fields.insert(object_name, unknown);
         Ok(true)
     }
 
@@ -109,11 +116,59 @@ impl World {
         plans
     }
 
+    /// What is probably not meant beyond any one plan: fields that their kinds have not got, policies that no workload
+    /// asks for, and replacements for applications that are not there.
+    pub fn notices(&self) -> Vec<Warning> {
+        let unknown = self.unknown_fields.iter().flat_map(|(object, fields)| {
+            fields.iter().map(|field| Warning {
+                reason: Reason::Mistake,
+                rule: Source { object: object.to_string(), rule: field.clone() },
+                text: "there is no such field".to_owned(),
+            })
+        });
+        unknown.chain(self.orphans()).collect()
+    }
+
+    fn orphans(&self) -> Vec<Warning> {
+        let asked = |label: &str, key: &Key| {
+            let asks = |namespace: &str, labels: Option<&BTreeMap<String, String>>| {
+                namespace == key.0 && labels.and_then(|labels| labels.get(label)) == Some(&key.1)
+            };
+            self.daemonsets.iter().any(|(known, set)| asks(&known.0, set.metadata.labels.as_ref()))
+                || self.natives.iter().any(|(name, object)| asks(&name.namespace, Some(&labels_of(object))))
+        };
+        let orphan = |kind: &str, key: &Key, rule: &str, text: String| Warning {
+            reason: Reason::Unused,
+            rule: Source { object: object_name(kind, key).to_string(), rule: rule.to_owned() },
+            text,
+        };
+        let nobody = |label: &str| format!("no workload asks for it with the label {label}");
+        let mut warnings = Vec::new();
+        for key in self.override_policies.keys().filter(|key| !asked(REQUIRED_OVERRIDE_LABEL, key)) {
+            warnings.push(orphan("OverridePolicy", key, "metadata.name", nobody(REQUIRED_OVERRIDE_LABEL)));
+        }
+        for key in self.propagation_policies.keys().filter(|key| !asked(REQUIRED_PROPAGATION_LABEL, key)) {
+            warnings.push(orphan("PropagationPolicy", key, "metadata.name", nobody(REQUIRED_PROPAGATION_LABEL)));
+        }
+        for (key, object) in &self.replacements {
+            let subject = (key.0.clone(), object.subject.name.clone());
+            let (kind, is_there) = match object.subject.kind {
+                SubjectKind::YurtAppSet => ("YurtAppSet", self.sets.contains_key(&subject)),
+                SubjectKind::YurtAppDaemon => ("YurtAppDaemon", self.daemons.contains_key(&subject)),
+            };
+            if !is_there {
+                let text = format!("there is no {}", object_name(kind, &subject));
+                warnings.push(orphan("YurtAppConfigurationReplacement", key, "subject", text));
+            }
+        }
+        warnings
+    }
+
     /// What a workload's pods are selected by.
     pub fn selector_of(&self, object: &ObjectName) -> Option<LabelSelector> {
         let key = (object.namespace.clone(), object.name.clone());
         match object.kind.as_str() {
-            "DaemonSet" if self.daemonsets.contains_key(&key) => Some(self.daemonsets.get(&key)?.spec.selector.clone()),
+            "DaemonSet" => Some(self.daemonsets.get(&key)?.spec.selector.clone()),
             "YurtAppSet" => Some(self.sets.get(&key)?.spec.selector.clone()),
             "YurtAppDaemon" => Some(self.daemons.get(&key)?.spec.selector.clone()),
             _ => serde_json::from_value(self.natives.get(object)?.pointer("/spec/selector")?.clone()).ok(),
@@ -134,28 +189,27 @@ impl World {
         let labels = set.metadata.labels.clone().unwrap_or_default();
         let mut missing = Vec::new();
         let policy = self.overrides_for(&object, &labels, &mut missing);
-        let overrides = policy.map(|policy| Overrides::new(&policy, groups)).unwrap_or_default();
+        let overrides = daemon_overrides(policy, groups, &mut missing);
         let mut plan = daemonset::plan(object, &set.spec, self.nodes(), &overrides);
         plan.warnings.splice(0..0, missing);
         plan
     }
 
-    /// A native workload, if it asks for a policy.
+    /// A native workload that asks for a policy.
     fn native(&self, name: &ObjectName, object: &Value, groups: &Groups) -> Option<Plan> {
         let labels: BTreeMap<String, String> = labels_of(object);
-        if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
-            return None;
-        }
         let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let template = native::template_of(group, &name.kind, object)?;
+        let template_field = native::template_field(group, text(object, "/kind"))?;
+        let template = object.pointer(&format!("/{}", template_field.replace('.', "/")))?;
+        let update = native::update_of(object);
         let mut missing = Vec::new();
         let overrides = self.overrides_for(name, &labels, &mut missing);
-        let mut plan = if name.kind == "DaemonSet" {
-            let overrides = overrides.map(|policy| Overrides::new(&policy, groups)).unwrap_or_default();
-            native::plan_daemonset(name.clone(), template, self.nodes(), &overrides)
+        let mut plan = if text(object, "/kind") == "DaemonSet" {
+            let overrides = daemon_overrides(overrides, groups, &mut missing);
+            native::plan_daemonset(name.clone(), template, update, self.nodes(), &overrides)
         } else {
             let propagation = self.propagation_for(name, &labels, &mut missing);
-            let workload = Workload { object: name.clone(), template, propagation, overrides };
+            let workload = Workload { object: name.clone(), template, template_field, update, propagation, overrides };
             plan_workload(&workload, groups, self.nodes())
         };
         plan.warnings.splice(0..0, missing);
@@ -210,7 +264,7 @@ impl World {
         object: &ObjectName,
         labels: &BTreeMap<String, String>,
         missing: &mut Vec<Warning>,
-    ) -> Option<Named<'a, dapple_api::group::OverridePolicySpec>> {
+    ) -> Option<Named<'a, OverridePolicySpec>> {
         let name = labels.get(REQUIRED_OVERRIDE_LABEL)?;
         let key = (object.namespace.clone(), name.clone());
         let Some(policy) = self.override_policies.get(&key) else {
@@ -225,7 +279,7 @@ impl World {
         object: &ObjectName,
         labels: &BTreeMap<String, String>,
         missing: &mut Vec<Warning>,
-    ) -> Option<Named<'a, dapple_api::group::PropagationPolicySpec>> {
+    ) -> Option<Named<'a, PropagationPolicySpec>> {
         let name = labels.get(REQUIRED_PROPAGATION_LABEL)?;
         let key = (object.namespace.clone(), name.clone());
         let Some(policy) = self.propagation_policies.get(&key) else {
@@ -236,6 +290,17 @@ impl World {
     }
 }
 
+/// What a policy does to pods that belong to their nodes, and its rules that do nothing.
+fn daemon_overrides(
+    policy: Option<Named<'_, OverridePolicySpec>>,
+    groups: &Groups,
+    warnings: &mut Vec<Warning>,
+) -> Overrides {
+    let Some(policy) = policy else { return Overrides::default() };
+    warnings.extend(unused(&policy, groups.keys().map(String::as_str)));
+    Overrides::new(&policy, groups)
+}
+
 fn no_policy(object: &ObjectName, label: &str, policy: &ObjectName) -> Warning {
     let rule = Source { object: object.to_string(), rule: format!("metadata.labels[{label}]") };
     Warning { reason: Reason::Missing, rule, text: format!("there is no {policy}") }
@@ -243,40 +308,6 @@ fn no_policy(object: &ObjectName, label: &str, policy: &ObjectName) -> Warning {
 
 fn object_name(kind: &str, (namespace, name): &Key) -> ObjectName {
     ObjectName { kind: kind.to_owned(), namespace: namespace.clone(), name: name.clone() }
-}
-
-/// An object's name, as people say it; objects without a namespace are in `default`.
-pub fn name_of(object: &Value) -> ObjectName {
-    let namespace = Some(text(object, "/metadata/namespace")).filter(|text| !text.is_empty()).unwrap_or("default");
-    let (kind, name) = (text(object, "/kind").to_owned(), text(object, "/metadata/name").to_owned());
-    ObjectName { kind, namespace: namespace.to_owned(), name }
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn labels_of(object: &Value) -> BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-}
-
-fn record(object: &Value) -> NodeRecord {
-    let taints = object.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
-    let taint = |taint: &Value| Taint {
-        key: text(taint, "/key").to_owned(),
-        value: text(taint, "/value").to_owned(),
-        effect: text(taint, "/effect").to_owned(),
-    };
-    NodeRecord { labels: labels_of(object), taints: taints.map(taint).collect() }
-}
-
-fn parse<T: DeserializeOwned>(object: &Value, name: &ObjectName) -> Result<T, Malformed> {
-    serde_path_to_error::deserialize(object).map_err(|error| Malformed {
-        object: name.to_string(),
-        field: error.path().to_string(),
-        problem: error.inner().to_string(),
-    })
 }
 
 #[cfg(test)]

@@ -125,9 +125,15 @@ fn a_daemons_node_may_be_in_several_groups() {
 
 #[test]
 fn a_workload_that_asks_for_nothing_is_not_planned() {
-    let mut objects = sites();
-    objects.push(workload("Deployment", &[]));
-    assert!(world(&objects).plans().is_empty());
+    let objects = sites();
+    let mut world = world(&objects);
+    assert_eq!(world.add(&workload("Deployment", &[])), Ok(false));
+    assert!(world.plans().is_empty());
+    // One that stops asking is planned no more.
+    assert_eq!(world.add(&workload("Deployment", &[REQUIRED_OVERRIDE_LABEL])), Ok(true));
+    assert_eq!(world.plans().len(), 1);
+    assert_eq!(world.add(&workload("Deployment", &[])), Ok(true));
+    assert!(world.plans().is_empty());
     assert_eq!(World::default().add(&json!({"apiVersion": "v1", "kind": "Secret"})), Ok(false));
 }
 
@@ -205,7 +211,8 @@ fn a_pool_patch_that_a_replacement_overrules_is_told_and_its_typos_too() {
         replacement("r", "YurtAppSet", None, image),
     ]);
     let reasons: Vec<Reason> = plan.warnings.iter().map(|warning| warning.reason).collect();
-    assert_eq!(reasons, [Reason::Mistake, Reason::Fight]);
+    assert_eq!(reasons, [Reason::Mistake, Reason::Unused, Reason::Fight]);
+    assert_eq!(plan.warnings[1].to_string(), "YurtAppSet default/a pool x: it has no node");
     assert_eq!(plan.warnings[0].rule.rule, "spec.topology.pools[0].patch.spec.replicaz");
     assert_eq!(plan.warnings[0].text, "DeploymentSpec has no such field; did you mean \"replicas\"?");
 }
@@ -215,4 +222,49 @@ fn one_that_does_not_parse_names_the_field() {
     let broken = json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppSet", "metadata": {"name": "a"}, "spec": {"selector": 7}});
     let error = World::default().add(&broken).unwrap_err();
     assert_eq!((error.object.as_str(), error.field.as_str()), ("YurtAppSet default/a", "spec.selector"));
+}
+
+#[test]
+fn what_is_misspelt_or_asked_for_by_nobody_is_told() {
+    let mut set = app("YurtAppSet", json!({"topolgy": {"pools": []}, "revisionHistoryLimit": 3}));
+    set["spec"]["selector"]["matchLables"] = json!({"a": "b"});
+    let policies = [policy("OverridePolicy", json!({})), policy("PropagationPolicy", json!({"numRange": []}))];
+    let mut objects = vec![set, replacement("r", "YurtAppDaemon", None, json!([]))];
+    objects.extend(policies);
+    let told: Vec<(Reason, String)> =
+        world(&objects).notices().into_iter().map(|known| (known.reason, known.to_string())).collect();
+    let expected = [
+        (Reason::Mistake, "YurtAppSet default/a spec.selector.matchLables: there is no such field"),
+        (Reason::Mistake, "YurtAppSet default/a spec.topolgy: there is no such field"),
+        (Reason::Unused, "OverridePolicy default/p metadata.name: no workload asks for it with the label"),
+        (Reason::Unused, "PropagationPolicy default/p metadata.name: no workload asks for it with the label"),
+        (Reason::Unused, "YurtAppConfigurationReplacement default/r subject: there is no YurtAppDaemon default/a"),
+    ];
+    assert_eq!(told.len(), expected.len(), "{told:?}");
+    for ((reason, text), (expected_reason, start)) in told.iter().zip(expected) {
+        assert_eq!(*reason, expected_reason);
+        assert!(text.starts_with(start), "{text}");
+    }
+    // What is laid over an object takes its mistakes with it.
+    let mut world = world(&objects);
+    world.add(&app("YurtAppSet", json!({}))).unwrap();
+    assert!(world.notices().iter().all(|known| known.reason != Reason::Mistake));
+}
+
+#[test]
+fn kubernetes_own_daemonsets_are_not_taken_for_ours() {
+    let mut ours = workload("DaemonSet", &[]);
+    ours["apiVersion"] = json!("apps.kruise.io/v1beta1");
+    ours["spec"]["selector"] = json!({"matchLabels": {"app": "a"}});
+    let mut objects = sites();
+    objects.extend([ours, workload("DaemonSet", &[REQUIRED_OVERRIDE_LABEL]), policy("OverridePolicy", json!({}))]);
+    let names: Vec<String> = world(&objects).plans().iter().map(|plan| plan.object.to_string()).collect();
+    assert_eq!(names, ["DaemonSet default/web", "DaemonSet.apps default/web"]);
+}
+
+#[test]
+fn an_object_needs_a_name() {
+    let nameless = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {}});
+    let error = World::default().add(&nameless).unwrap_err();
+    assert_eq!(error.to_string(), "DaemonSet: metadata.name: an object needs a name");
 }

@@ -39,6 +39,8 @@ pub struct ExplainView {
     origins: Vec<Origin>,
     #[serde(skip)]
     kind: Option<Document>,
+    #[serde(skip)]
+    base: Value,
 }
 
 /// A field in which a pod is not what it would be rendered as.
@@ -67,6 +69,7 @@ impl ExplainView {
             drift: Vec::new(),
             origins: rendering.origins.clone(),
             kind: Some(plan.document),
+            base: plan.base.clone(),
             object,
         })
     }
@@ -78,7 +81,7 @@ impl ExplainView {
         let kind = self.kind.unwrap_or(Document::PodTemplate);
         let Some(template) = kind.template(&self.document) else { return self };
         let different = changes(Document::PodTemplate, template, pod).into_iter();
-        let set = different.filter(|change| change.before.as_ref().is_some_and(|value| !is_empty(value)));
+        let set = different.filter(|change| !is_satisfied(change.before.as_ref(), change.after.as_ref()));
         self.drift = set
             .map(|change| DriftView { field: change.path.to_string(), rendered: change.before, pod: change.after })
             .collect();
@@ -92,8 +95,8 @@ impl ExplainView {
         let mut gone = Vec::new();
         for (origin, change) in self.origins.iter().zip(&self.changes) {
             match origin.path.pointer_in(&self.document) {
-                Some(pointer) if origin.after.is_some() => _ = notes.insert(pointer, note(change)),
-                _ => gone.push(change),
+                Some(pointer) => _ = notes.insert(pointer, note(change)),
+                None => gone.push(change),
             }
         }
         text.push_str(&annotated(&yaml::lines(&self.document), &notes, colour));
@@ -110,9 +113,13 @@ impl ExplainView {
 
     fn heading(&self, colour: bool) -> String {
         let places = if self.places.is_empty() { String::new() } else { format!(" ({})", self.places.join(", ")) };
-        let title = format!("{} on {}{places}", self.object, self.subject);
+        let title = format!("{}{places}", self.title());
         let rest = "What bears no note comes from the template.";
         format!("{}\n{}\n\n", paint(&title, Tone::Heading, colour), paint(rest, Tone::Aside, colour))
+    }
+
+    fn title(&self) -> String {
+        format!("{} on {}", self.object, self.subject)
     }
 
     fn drift_text(&self, colour: bool) -> String {
@@ -132,9 +139,17 @@ impl ExplainView {
     /// One field: its value, who set it, what it replaced and who was overruled. A field of the pod template may be
     /// named as in a pod, even where a workload is rendered.
     pub fn field_text(&self, name: &str, colour: bool) -> Result<String, FieldError> {
-        let (pointer, value) = self.field(name)?;
-        let mut text = format!("{}\n", paint(&format!("{} on {}", self.object, self.subject), Tone::Heading, colour));
+        let mut text = format!("{}\n", paint(&self.title(), Tone::Heading, colour));
+        let (pointer, value) = match self.field(name) {
+            Ok(found) => found,
+            // What a rule took away can still be explained.
+            Err(error) => match self.find_in(&self.base, name) {
+                Ok(pointer) => (pointer, &Value::Null),
+                Err(_) => return Err(error),
+            },
+        };
         match value {
+            Value::Null => _ = writeln!(text, "{name}: not there any more"),
             Value::Object(_) | Value::Array(_) => {
                 let _ = writeln!(text, "{name}:");
                 yaml::lines(value).iter().for_each(|line| _ = writeln!(text, "  {}", line.text));
@@ -148,7 +163,10 @@ impl ExplainView {
         for change in concerned {
             let by = paint(&format!("set by {}", change.set_by), Tone::Place, colour);
             let _ = writeln!(text, "\n{by}: {}", change.field);
-            let _ = writeln!(text, "  the template has {}", shown(change.before.as_ref()));
+            let _ = match &change.before {
+                Some(before) => writeln!(text, "  the template has {before}"),
+                None => writeln!(text, "  the template does not have it"),
+            };
             for known in &change.overruled {
                 let line = format!("  overruled: {}, which set {}", known.rule, shown(known.value.as_ref()));
                 let _ = writeln!(text, "{}", paint(&line, Tone::Aside, colour));
@@ -167,25 +185,28 @@ impl ExplainView {
     }
 
     fn field(&self, name: &str) -> Result<(String, &Value), FieldError> {
-        let pointer = field::find(&self.document, name).or_else(|error| {
-            let in_template = self.kind.and_then(|kind| kind.template(&self.document));
-            match in_template.map(|template| field::find(template, name)) {
-                Some(Ok(pointer)) if self.kind != Some(Document::PodTemplate) => Ok(format!("/spec/template{pointer}")),
-                _ => Err(error),
-            }
-        })?;
+        let pointer = self.find_in(&self.document, name)?;
         let value = self.document.pointer(&pointer).unwrap_or(&Value::Null);
         Ok((pointer, value))
+    }
+
+    /// Where a document has a field, named from its top or, in a workload, as in a pod.
+    fn find_in(&self, document: &Value, name: &str) -> Result<String, FieldError> {
+        field::find(document, name).or_else(|error| {
+            let kind = self.kind.filter(|kind| *kind != Document::PodTemplate);
+            match kind.and_then(|kind| kind.template(document)).map(|template| field::find(template, name)) {
+                Some(Ok(pointer)) => Ok(format!("/spec/template{pointer}")),
+                _ => Err(error),
+            }
+        })
     }
 
     /// Changes at a place, inside it, or of something that holds it.
     fn concerning(&self, pointer: &str) -> Vec<&ChangeView> {
         let is_inside = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
         let concerns = |origin: &Origin| {
-            origin
-                .path
-                .pointer_in(&self.document)
-                .is_some_and(|known| is_inside(&known, pointer) || is_inside(pointer, &known))
+            let known = origin.path.pointer_in(&self.document).or_else(|| origin.path.pointer_in(&self.base));
+            known.is_some_and(|known| is_inside(&known, pointer) || is_inside(pointer, &known))
         };
         self.origins
             .iter()
@@ -196,12 +217,14 @@ impl ExplainView {
     }
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
+/// Whether a pod has what is rendered: admission and controllers add to lists, such as tolerations.
+fn is_satisfied(rendered: Option<&Value>, pod: Option<&Value>) -> bool {
+    match (rendered, pod) {
+        (None | Some(Value::Null), _) => true,
+        (Some(Value::Array(items)), Some(Value::Array(has))) => items.iter().all(|item| has.contains(item)),
+        (Some(Value::Array(items)), None) => items.is_empty(),
+        (Some(Value::Object(fields)), _) => fields.is_empty(),
+        (Some(Value::String(text)), None) => text.is_empty(),
         _ => false,
     }
 }

@@ -32,6 +32,9 @@ pub struct PlanView {
     /// What becomes of its pods; nothing where no cluster was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsView>,
+    /// Whether the cluster has something else now, or nothing of it; nothing where no cluster was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed: Option<bool>,
 }
 
 /// Nodes that get the same.
@@ -140,33 +143,36 @@ fn rule(source: &Source, workload: &str) -> String {
 }
 
 impl PlanView {
-    /// The view of a plan, and of what becomes of the pods. `locate` says where a rule is written.
-    pub fn new(plan: &Plan, fates: Option<&Fates>, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
+    /// The view of a plan. `locate` says where a rule is written.
+    pub fn new(plan: &Plan, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
         let object = plan.object.to_string();
         let base = yaml::document(&plan.base);
-        let warning = |known: &Warning| WarningView {
-            reason: format!("{:?}", known.reason),
-            at: locate(&known.rule),
-            rule: rule(&known.rule, &object),
-            text: known.text.clone(),
-        };
         Self {
             kind: plan.object.kind.clone(),
             namespace: plan.object.namespace.clone(),
             name: plan.object.name.clone(),
             variants: plan.variants.iter().map(|variant| VariantView::new(variant, &object, &base)).collect(),
-            warnings: plan.warnings.iter().map(warning).collect(),
-            pods: fates.map(PodsView::new),
+            warnings: plan.warnings.iter().map(|known| WarningView::new(known, &object, locate)).collect(),
+            pods: None,
+            changed: None,
             object,
         }
     }
 
-    /// Whether something would change: pods where a cluster was asked, and else whether some node gets something else
-    /// than the base.
+    /// Beside a cluster: what becomes of its pods, and whether it has something else now.
+    #[must_use]
+    pub fn beside(mut self, fates: &Fates, changed: bool) -> Self {
+        self.pods = Some(PodsView::new(fates));
+        self.changed = Some(changed);
+        self
+    }
+
+    /// Whether something would change in the cluster that was asked, and else whether some node gets something else than
+    /// the base.
     pub fn differs(&self) -> bool {
-        match &self.pods {
-            Some(pods) => pods.each.iter().any(|pod| pod.fate != LEFT_ALONE),
-            None => self.variants.iter().any(|variant| !variant.changes.is_empty()),
+        match (&self.pods, self.changed) {
+            (Some(pods), changed) => changed == Some(true) || pods.each.iter().any(|pod| pod.fate != LEFT_ALONE),
+            (None, _) => self.variants.iter().any(|variant| !variant.changes.is_empty()),
         }
     }
 
@@ -190,11 +196,27 @@ impl PlanView {
             text.push('\n');
         }
         for known in &self.warnings {
-            let at = known.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
-            let line = format!("warning: {at}{}: {}", known.rule, known.text);
-            let _ = writeln!(text, "  {}", paint(&line, Tone::Warning, colour));
+            let _ = writeln!(text, "  {}", known.text(colour));
         }
         text
+    }
+}
+
+impl WarningView {
+    /// The view of a warning beside a workload, whose own rules need no name. `locate` says where a rule is written.
+    pub fn new(warning: &Warning, workload: &str, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
+        Self {
+            reason: format!("{:?}", warning.reason),
+            at: locate(&warning.rule),
+            rule: rule(&warning.rule, workload),
+            text: warning.text.clone(),
+        }
+    }
+
+    /// For a terminal.
+    pub fn text(&self, colour: bool) -> String {
+        let at = self.at.as_ref().map(|at| format!("{at}: ")).unwrap_or_default();
+        paint(&format!("warning: {at}{}: {}", self.rule, self.text), Tone::Warning, colour)
     }
 }
 
@@ -237,7 +259,8 @@ impl VariantView {
             let _ = writeln!(text, "    by {of}{}", names.join(", "));
         }
         if let Some(error) = &self.error {
-            let line = format!("error: {error}; these nodes keep what they run");
+            let kept = if self.nodes.is_empty() { "" } else { "; these nodes keep what they run" };
+            let line = format!("error: {error}{kept}");
             let _ = writeln!(text, "    {}", paint(&line, Tone::Bad, colour));
         }
         text.push_str(&paint_diff(&self.diff, "    ", colour));

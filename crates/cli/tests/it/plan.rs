@@ -83,7 +83,7 @@ fn what_is_probably_not_meant_is_told_with_its_place() {
         format!("\n  - selector: {{}}\n    patch: {{spec: {{containers: [{{name: c, image: {image}}}]}}}}")
     };
     let (_, shown) = planned(&format!("{}{}", patch("b"), patch("d")));
-    let expected = "DaemonSet default/a spec.patches[1] sets spec.containers[name=c].image differently";
+    let expected = "spec.patches[0]: spec.patches[1] sets spec.containers[name=c].image differently, and applies later";
     assert!(shown.contains(expected), "{shown}");
     assert!(shown.contains("spec.containers[name=c].image: spec.patches[1] overrules spec.patches[0]"), "{shown}");
 }
@@ -109,6 +109,10 @@ fn bad_input_is_refused_with_file_line_column_and_field() {
         )
     });
     for (content, parts) in [
+        (
+            b"apiVersion: apps.kruise.io/v1beta1\nkind: DaemonSet\n".to_vec(),
+            vec!["set.yaml:1:1", "metadata.name", "needs a name"],
+        ),
         (daemonset(" 7").into_bytes(), vec!["set.yaml:7:3", "DaemonSet", "spec.patches", "invalid type"]),
         (b"a: [\n".to_vec(), vec!["set.yaml:"]),
         (b"kind: A\nkind: B\n".to_vec(), vec!["set.yaml:2:1", "kind"]),
@@ -173,4 +177,43 @@ fn two_revisions_are_compared() {
     let (code, _, said) = run(&["diff", "ds/a", "--revision", "1", "--revision", "7"], &file, &[]);
     assert_eq!(code, Some(2));
     assert!(said.contains("no revision 7; it has 1, 2"), "{said}");
+}
+
+/// Kinds in another version, misspelt fields and policies that nobody asks for do not pass in silence.
+#[test]
+fn what_is_not_planned_is_told() {
+    let misspelt = daemonset(" []").replace("patches:", "patchs:");
+    let old = "apiVersion: apps.kruise.io/v1alpha1\nkind: DaemonSet\nmetadata: {name: old}\n";
+    let (_folder, file) = written(format!("{misspelt}---\n{old}"));
+    let (code, _, said) = plan(&file, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("set.yaml:9:1: DaemonSet default/old is not planned: apps.kruise.io/v1alpha1 is not"),
+        "{said}"
+    );
+    let (_folder, file) = written(daemonset(" [{patch: {}, selector: {}, prioritty: 3}]"));
+    let (_, _, said) = plan(&file, &[]);
+    assert!(said.contains("DaemonSet default/a spec.patches[0].prioritty: there is no such field"), "{said}");
+    let (code, _, said) = plan(&repository("examples/group/ranges.yaml"), &[]);
+    assert!(said.contains("PropagationPolicy default/nginx-ranges metadata.name: no workload asks for it"), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, _, said) = plan(&repository("examples/marker"), &[]);
+    assert!(said.contains("nothing to plan in"), "{said}");
+    assert_eq!(code, Some(2), "{said}");
+}
+
+/// What a rule took away, and lists.
+#[test]
+fn any_field_can_be_explained() {
+    let patch = " [{selector: {}, patch: {spec: {containers: [{name: c, image: null}]}}}]";
+    let (_folder, file) = written(daemonset(patch));
+    let field = |name: &str| {
+        let (code, shown, said) = run(&["explain", "ds/a", "--node", "gpu-000", "--field", name], &file, &[]);
+        assert_eq!((code, said.as_str()), (Some(0), ""), "{name}");
+        shown
+    };
+    let image = field("spec.containers[c].image");
+    assert!(image.contains("spec.containers[c].image: not there any more"), "{image}");
+    assert!(image.contains("set by spec.patches[0]") && image.contains("the template has \"c:1\""), "{image}");
+    assert!(field("spec.containers").contains("  - name: c\n"), "{}", field("spec.containers"));
 }

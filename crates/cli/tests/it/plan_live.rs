@@ -98,7 +98,7 @@ async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
     // A pod that has not got what its node's rendering says is explained with the difference.
     let (code, shown) = run(kubeconfig, &["explain", "pod/agent-a"]);
     assert_eq!(code, Some(0), "{shown}");
-    assert!(shown.contains("DaemonSet default/agent on pod default/agent-a on node a"), "{shown}");
+    assert!(shown.contains("DaemonSet default/agent on node a, pod default/agent-a"), "{shown}");
     assert!(shown.contains("tier: large  # spec.patches[0]"), "{shown}");
     assert!(shown.contains("metadata.annotations.tier: has nothing, not \"large\""), "{shown}");
 

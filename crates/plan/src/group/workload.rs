@@ -29,6 +29,10 @@ pub struct Workload<'a> {
     pub object: ObjectName,
     /// Its pod template.
     pub template: &'a Value,
+    /// The field that has it.
+    pub template_field: &'static str,
+    /// How pods get what the workload changes.
+    pub update: Update,
     /// How its pods are divided among groups; without, they run anywhere.
     pub propagation: Option<Named<'a, PropagationPolicySpec>>,
     /// What differs between groups.
@@ -107,14 +111,15 @@ pub fn plan<'a>(workload: &Workload<'_>, groups: &Groups, nodes: impl Iterator<I
         }
     }
     if let Some(policy) = &workload.overrides {
-        warnings.extend(unused(policy, &chosen));
+        warnings.extend(unused(policy, chosen.iter().map(|(group, _)| *group)));
     }
     let sketch = Sketch {
         object: workload.object.clone(),
         document: Document::PodTemplate,
         base: workload.template,
+        base_field: workload.template_field,
         is_daemon: false,
-        update: Update::PolicyImagesInPlace,
+        update: workload.update,
         // One policy, and its order is what its author wrote.
         fight: &|_, _| false,
         is_default: &|_| false,
@@ -162,9 +167,12 @@ fn chosen<'a>(
 }
 
 /// Rules for groups that get no pod.
-fn unused(policy: &Named<'_, OverridePolicySpec>, chosen: &[(&str, &BTreeSet<String>)]) -> Vec<Warning> {
+pub(crate) fn unused<'a>(
+    policy: &Named<'_, OverridePolicySpec>,
+    groups: impl Iterator<Item = &'a str> + Clone,
+) -> Vec<Warning> {
     let rules = policy.spec.override_rules.iter().enumerate();
-    let idle = rules.filter(|(_, rule)| !chosen.iter().any(|(group, _)| rule.targets(group)));
+    let idle = rules.filter(|(_, rule)| !groups.clone().any(|group| rule.targets(group)));
     idle.map(|(index, _)| Warning {
         reason: Reason::Unused,
         rule: Source { object: policy.object.clone(), rule: format!("spec.overrideRules[{index}]") },
