@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench fmt lint coverage crds build
+.PHONY: up down test upstream bench fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -21,6 +21,11 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin startup
 	cargo run --release -p dapple-bench --bin merge
 	cargo run --release -p dapple-bench --bin plan
+
+fuzz:                ## A million hostile inputs for each target; needs a nightly compiler
+	bash scripts/fuzz manifest
+	bash scripts/fuzz patch
+	bash scripts/fuzz edits
 
 fmt:
 	cargo fmt --all

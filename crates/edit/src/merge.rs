@@ -36,6 +36,9 @@ pub enum Problem {
     /// The patch is not an object.
     #[error("a strategic merge patch is an object, and this is {0}")]
     NotAnObject(&'static str),
+    /// What is patched is not an object.
+    #[error("a patch changes an object, and this is {0}")]
+    NothingToPatch(&'static str),
     /// A `$patch` says something else than it may.
     #[error("$patch is {0}, and may be \"replace\" or \"delete\" here")]
     Directive(String),
@@ -97,13 +100,13 @@ pub fn patch_value(document: &mut Value, patch: &Value, shape: Shape) -> Result<
         Value::Null => return Ok(()),
         other => return Err(Problem::NotAnObject(kind_of(other)).at(&path)),
     };
-    if !document.is_object() {
+    if document.is_null() {
         *document = Value::Object(Map::new());
     }
-    if let Value::Object(map) = document {
-        merge_map(map, patch, shape, &mut path)?;
+    match document {
+        Value::Object(map) => merge_map(map, patch, shape, &mut path),
+        other => Err(Problem::NothingToPatch(kind_of(other)).at(&path)),
     }
-    Ok(())
 }
 
 /// What a JSON value is called.
