@@ -5,8 +5,9 @@
 //! change of the template.
 
 use dapple_api::manifest;
+use dapple_edit::document::Document;
 use dapple_edit::edit::Edit;
-use dapple_edit::render::{changed_paths, render, render_plain};
+use dapple_edit::render::{changes, render, render_plain};
 use dapple_edit::schema::{Field, Merge, POD_TEMPLATE, Shape};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use serde_json::{Map, Value, json};
@@ -71,14 +72,18 @@ pub fn anything(bytes: &mut Unstructured<'_>, depth: u32) -> Result<Value> {
 }
 
 /// What holds of every rendering: the same steps give the same template, and provenance names exactly what differs.
-pub fn check(base: &Value, edits: &[&Edit]) {
-    let plain = render_plain(base, edits);
-    match render(base, edits) {
+pub fn check(kind: Document, base: &Value, edits: &[&Edit]) {
+    let plain = render_plain(kind, base, edits);
+    match render(kind, base, edits) {
         Ok(rendered) => {
             let told: Vec<_> = rendered.origins.iter().map(|origin| origin.path.clone()).collect();
-            assert_eq!(told, changed_paths(base, &rendered.template), "provenance");
-            assert_eq!(told.is_empty(), &rendered.template == base, "provenance");
-            assert_eq!(plain, Ok((rendered.template, rendered.hash)));
+            let changed = changes(kind, base, &rendered.document).into_iter().map(|change| change.path);
+            assert_eq!(told, changed.collect::<Vec<_>>(), "provenance");
+            assert_eq!(told.is_empty(), &rendered.document == base, "provenance");
+            for origin in rendered.origins.iter().filter(|origin| origin.after.is_some()) {
+                assert!(origin.path.pointer_in(&rendered.document).is_some(), "{} is not there", origin.path);
+            }
+            assert_eq!(plain, Ok((rendered.document, rendered.hash)));
         }
         Err(error) => {
             let _ = error.to_string();

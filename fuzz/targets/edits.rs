@@ -4,13 +4,17 @@
 use dapple_api::group::OverridePolicy;
 use dapple_api::manifest::read;
 use dapple_api::pool::YurtAppConfigurationReplacement;
-use dapple_edit::edit::{Change, Edit, ImageOperator, PlainOperator, ReferenceKind, Source, WordList, WordOperator};
+use dapple_edit::document::Document;
+use dapple_edit::edit::{
+    Change, Edit, ImageOperator, PlainOperator, ReferenceKind, Source, UpgradeStrategy, WordList, WordOperator,
+};
+use dapple_edit::field::find;
 use dapple_edit::image::{Component, Image};
 use dapple_edit::{group, pool};
 use dapple_fuzz::{anything, check, template, word};
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const PATHS: [&str; 14] = [
     "",
@@ -37,7 +41,7 @@ fn change(bytes: &mut Unstructured<'_>) -> Result<Change> {
     let few = |bytes: &mut Unstructured<'_>| -> Result<Vec<String>> {
         (0..bytes.int_in_range(0..=2)?).map(|_| word(bytes)).collect()
     };
-    Ok(match bytes.int_in_range(0..=6)? {
+    Ok(match bytes.int_in_range(0..=9)? {
         0 => Change::Merge(template(bytes, true)?),
         1 => Change::Plain {
             path: path(bytes)?,
@@ -61,6 +65,16 @@ fn change(bytes: &mut Unstructured<'_>) -> Result<Change> {
         },
         4 => Change::SetImage { container: word(bytes)?, image: word(bytes)? },
         5 => Change::SetEnv { container: word(bytes)?, variables: few(bytes)?.into_iter().zip(few(bytes)?).collect() },
+        6 => Change::Place {
+            term: if bytes.arbitrary()? { Some(anything(bytes, 3)?) } else { None },
+            tolerations: (0..bytes.int_in_range(0..=2)?).map(|_| anything(bytes, 1)).collect::<Result<_>>()?,
+        },
+        7 => Change::Replicas(bytes.arbitrary()?),
+        8 => Change::Strategy(*bytes.choose(&[
+            UpgradeStrategy::RollingUpdate,
+            UpgradeStrategy::Recreate,
+            UpgradeStrategy::OnDelete,
+        ])?),
         _ => Change::Refer {
             kind: *bytes.choose(&[
                 ReferenceKind::ConfigMap,
@@ -80,11 +94,11 @@ fn written(bytes: &[u8]) -> Option<(Value, Vec<Edit>)> {
     let mut all = Vec::new();
     for rule in rules {
         if let Ok(policy) = rule.parse::<OverridePolicy>() {
-            all.extend(group::edits("OverridePolicy a/b", &policy.spec, "beijing").ok()?);
+            all.extend(group::edits("OverridePolicy a/b", &policy.spec, &["beijing"]));
         }
         if let Ok(object) = rule.parse::<YurtAppConfigurationReplacement>() {
             let object_name = "YurtAppConfigurationReplacement a/b";
-            all.extend(pool::edits(object_name, &object.replacements, "beijing").0);
+            all.extend(pool::edits(object_name, &object.replacements, "beijing"));
         }
     }
     Some((template.value().clone(), all))
@@ -104,9 +118,14 @@ fuzz_target!(|bytes: &[u8]| {
     let input = if bytes.starts_with(b"---") { written(bytes) } else { generated(&mut Unstructured::new(bytes)).ok() };
     let Some((base, edits)) = input else { return };
     let edits: Vec<&Edit> = edits.iter().collect();
-    check(&base, &edits);
+    check(Document::PodTemplate, &base, &edits);
+    let workload = json!({"spec": {"template": base.clone()}});
+    check(if bytes.len() % 2 == 0 { Document::Deployment } else { Document::StatefulSet }, &workload, &edits);
     // An image name that is read is written as it was.
     for edit in edits {
+        if let Change::Plain { path, .. } = &edit.change {
+            let _ = find(&base, path);
+        }
         if let Change::SetImage { image, .. } = &edit.change
             && let Ok(parsed) = image.parse::<Image>()
         {

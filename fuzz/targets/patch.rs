@@ -2,6 +2,7 @@
 #![no_main]
 
 use dapple_edit::check::check_patch;
+use dapple_edit::document::Document;
 use dapple_edit::edit::{Change, Edit, Source};
 use dapple_edit::merge::patch_template;
 use dapple_fuzz::{check, templates};
@@ -22,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(&untouched, base, "an empty patch changed something");
     }
     for patch in patches {
-        for finding in check_patch(patch) {
+        for finding in check_patch(Document::PodTemplate, patch) {
             let _ = finding.to_string();
         }
     }
@@ -30,5 +31,5 @@ fuzz_target!(|bytes: &[u8]| {
     let edits: Vec<Edit> = patches.iter().enumerate().map(|(n, patch)| merge(&format!("p[{n}]"), patch)).collect();
     // One patch has a shorter way through the renderer than several.
     let edits: Vec<&Edit> = edits.iter().take(1 + bytes.len() % 2).collect();
-    check(base, &edits);
+    check(Document::PodTemplate, base, &edits);
 });
