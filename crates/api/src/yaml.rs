@@ -100,8 +100,7 @@ impl Writer {
 fn scalar(text: &mut String, value: &Value) {
     match value {
         Value::String(value) => string(text, value),
-        // Writing to a string can't fail.
-        value => write!(text, "{value}").unwrap_or_default(),
+        value => json(text, value),
     }
 }
 
@@ -110,8 +109,18 @@ fn string(text: &mut String, value: &str) {
     if is_plain(value) {
         text.push_str(value);
     } else {
-        // JSON strings are YAML strings. Writing to a string can't fail.
-        write!(text, "{}", Value::from(value)).unwrap_or_default();
+        json(text, &Value::from(value));
+    }
+}
+
+/// JSON is YAML, but for some control characters that YAML only has escaped.
+fn json(text: &mut String, value: &Value) {
+    for letter in value.to_string().chars() {
+        match letter {
+            // Writing to a string can't fail.
+            '\u{7f}'..='\u{9f}' => write!(text, "\\u{:04x}", u32::from(letter)).unwrap_or_default(),
+            letter => text.push(letter),
+        }
     }
 }
 
@@ -164,7 +173,7 @@ mod tests {
             any::<bool>().prop_map(Value::from),
             any::<i64>().prop_map(Value::from),
             words.prop_map(Value::from),
-            "[ -~é\n]{0,20}".prop_map(Value::from),
+            "[ -~é\n\u{7f}-\u{9f}]{0,20}".prop_map(Value::from),
         ];
         leaf.prop_recursive(4, 32, 4, |inner| {
             prop_oneof![

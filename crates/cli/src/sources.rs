@@ -1,5 +1,6 @@
 //! Where commands that plan get their objects: files, a file of nodes, and the cluster.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,13 +134,15 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// The objects of a file; `-` is standard input.
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
     let is_input = path == Path::new("-");
-    let bytes = if is_input {
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes).map(|_| bytes)
-    } else {
-        std::fs::read(path)
+    let open = || -> std::io::Result<Box<dyn Read>> {
+        Ok(if is_input { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(path)?) })
     };
-    let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+    // One byte more than is taken is enough to be refused.
+    let most = u64::try_from(manifest::MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let mut bytes = Vec::new();
+    open()
+        .and_then(|file| file.take(most).read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
     let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
     Ok(manifest::read(&name, &bytes)?)
 }

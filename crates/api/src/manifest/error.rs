@@ -46,11 +46,8 @@ pub struct ManifestError {
 #[non_exhaustive]
 pub enum Problem {
     /// More than a file may have.
-    #[error("the file has {bytes} bytes, more than the {MAX_BYTES} (16 MiB) that are read: split it")]
-    TooLarge {
-        /// What it has.
-        bytes: usize,
-    },
+    #[error("the file has more than the {MAX_BYTES} bytes (16 MiB) that are read: split it")]
+    TooLarge,
     /// Another encoding.
     #[error("the file is UTF-16: save it as UTF-8")]
     Utf16,

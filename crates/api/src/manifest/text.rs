@@ -9,7 +9,7 @@ const BYTE_ORDER_MARK: char = '\u{FEFF}';
 pub(super) fn checked<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str, ManifestError> {
     let start = Position { line: 1, column: 1 };
     if bytes.len() > MAX_BYTES {
-        return Err(ManifestError::new(name, start, Problem::TooLarge { bytes: bytes.len() }));
+        return Err(ManifestError::new(name, start, Problem::TooLarge));
     }
     if bytes.starts_with(&[0xFE, 0xFF]) || bytes.starts_with(&[0xFF, 0xFE]) {
         return Err(ManifestError::new(name, start, Problem::Utf16));
