@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use dapple_plan::fate::{Fates, fates};
-use dapple_plan::variant::{Plan, Variant};
+use dapple_plan::fate::{Fates, fates, is_changed};
+use dapple_plan::variant::Plan;
 use dapple_view::plan::PlanView;
 
 use crate::args::{PlanArgs, PlanOutput};
@@ -19,12 +19,13 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let mut views = Vec::new();
     for plan in &plans {
         let before = now.iter().find(|known| known.object == plan.object);
-        if sources.live.is_some() && !sources.has(&plan.object) && !is_changed(before, plan) {
+        let is_changed = before.is_none_or(|before| is_changed(before, plan));
+        if sources.live.is_some() && !sources.has(&plan.object) && !is_changed {
             continue;
         }
         let view = PlanView::new(plan, &|rule| sources.locate(rule));
         views.push(match &sources.live {
-            Some(live) => view.beside(&fates_of(live, before, plan).await?, is_changed(before, plan)),
+            Some(live) => view.beside(&fates_of(live, before, plan).await?, is_changed),
             None => view,
         });
     }
@@ -65,15 +66,6 @@ fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Whether some node, group or pool gets something else than before.
-fn is_changed(before: Option<&Plan>, plan: &Plan) -> bool {
-    let renderings = |plan: &Plan| -> Vec<(Vec<String>, Vec<String>, Option<String>)> {
-        let hash = |known: &Variant| known.rendering.as_ref().ok().map(|rendering| rendering.hash.clone());
-        plan.variants.iter().map(|known| (known.places.clone(), known.nodes.clone(), hash(known))).collect()
-    };
-    before.is_none_or(|before| renderings(before) != renderings(plan))
 }
 
 async fn fates_of(live: &Live, before: Option<&Plan>, plan: &Plan) -> anyhow::Result<Fates> {

@@ -101,6 +101,14 @@ impl fmt::Display for Image {
 }
 
 impl Image {
+    /// Whether it stands for whatever is newest: the tag `latest`, or neither tag nor digest.
+    pub fn is_latest(&self) -> bool {
+        match &self.tag {
+            Some(tag) => tag == "latest",
+            None => self.digest.is_none(),
+        }
+    }
+
     /// Changes one part.
     pub fn change(&mut self, component: Component, operation: Operation<'_>) -> Result<(), ImageError> {
         match component {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_edit::document::Document;
+use dapple_edit::meaning::meaning;
 use dapple_edit::path::{Path, Step};
 use dapple_edit::render::changes;
 use serde_json::Value;
@@ -89,6 +90,16 @@ pub fn fates(now: &Plan, next: &Plan, pods: &[Pod]) -> Fates {
     fates
 }
 
+/// Whether some node, group or pool gets something else than before.
+pub fn is_changed(before: &Plan, after: &Plan) -> bool {
+    let renderings = |plan: &Plan| -> Vec<(Vec<String>, Vec<String>, Option<Value>)> {
+        let rendered =
+            |known: &Variant| known.rendering.as_ref().ok().map(|done| meaning(plan.document, &done.document));
+        plan.variants.iter().map(|known| (known.places.clone(), known.nodes.clone(), rendered(known))).collect()
+    };
+    renderings(before) != renderings(after)
+}
+
 fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Variant) -> Fate {
     fn template<'a>(plan: &'a Plan, variant: &'a Variant) -> Option<&'a Value> {
         plan.document.template(&variant.rendering.as_ref().ok()?.document)
@@ -97,17 +108,21 @@ fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Varia
     // What does not render changes nothing: these nodes keep what they run.
     let Some(after) = template(next, after) else { return Fate::LeftAlone };
     let before = before.and_then(|variant| template(now, variant));
-    if before == Some(after) {
+    // What others filled in is no reason to touch a pod.
+    let (before, after) =
+        (before.map(|before| meaning(Document::PodTemplate, before)), meaning(Document::PodTemplate, after));
+    if before.as_ref() == Some(&after) {
         return Fate::LeftAlone;
     }
-    let changed = before.map(|before| changes(Document::PodTemplate, before, after));
+    let changed = before.map(|before| changes(Document::PodTemplate, &before, &after));
     let all =
         |allowed: fn(&Path) -> bool| changed.as_ref().is_some_and(|all| all.iter().all(|change| allowed(&change.path)));
+    let is_same_base = meaning(now.document, &now.base) == meaning(next.document, &next.base);
     match next.update {
         Update::OnDelete => Fate::Waits,
         _ if waits => Fate::Waits,
         Update::InPlaceIfPossible if all(can_change_in_place) => Fate::InPlace,
-        Update::PolicyImagesInPlace if now.base == next.base && all(is_image) => Fate::InPlace,
+        Update::PolicyImagesInPlace if is_same_base && all(is_image) => Fate::InPlace,
         _ => Fate::Recreated,
     }
 }
@@ -239,6 +254,16 @@ mod tests {
         let picky = json!({"spec": {"nodeSelector": {"disk": "huge"}}});
         let next = planned(daemonset(json!({}), "c:1", on_large(picky)), &NODES);
         assert_eq!(fates(&now, &next, &[pod("a")]).pods["agent-a"].1, Fate::Removed);
+    }
+
+    #[test]
+    fn what_the_api_server_filled_in_changes_nothing() {
+        let next = planned(daemonset(json!({}), "c:1", json!([])), &NODES);
+        let mut filled = daemonset(json!({}), "c:1", json!([]));
+        filled["spec"]["template"]["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
+        filled["spec"]["template"]["spec"]["dnsPolicy"] = json!("ClusterFirst");
+        let now = planned(filled, &NODES);
+        assert_eq!(fates(&now, &next, &[pod("a")]).pods["agent-a"].1, Fate::LeftAlone);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
 
-use crate::support::{dapple, eventually, node, own_cluster, text};
+use crate::support::{dapple, eventually, group, node, own_cluster, text};
 
 fn set(image: &str, patches: Value) -> Value {
     json!({
@@ -19,7 +19,8 @@ fn set(image: &str, patches: Value) -> Value {
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible"}},
             // Nobody plays these nodes, so they are tainted as not ready at some time.
             "template": {"metadata": {"labels": {"app": "agent"}}, "spec": {
-                "containers": [{"name": "c", "image": image}], "tolerations": [{"operator": "Exists"}]}},
+                // The API server adds `protocol: TCP` to the port, which must not count as a change.
+                "containers": [{"name": "c", "image": image, "ports": [{"containerPort": 80}]}], "tolerations": [{"operator": "Exists"}]}},
             "patches": patches,
         },
     })
@@ -101,6 +102,23 @@ async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
     assert!(shown.contains("DaemonSet default/agent on node a, pod default/agent-a"), "{shown}");
     assert!(shown.contains("tier: large  # spec.patches[0]"), "{shown}");
     assert!(shown.contains("metadata.annotations.tier: has nothing, not \"large\""), "{shown}");
+
+    // A policy alone is enough to plan with; one that changes nothing for anybody is no error.
+    let policy = json!({
+        "apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "p"},
+        "spec": {"overrideRules": [{"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "9"}]}]},
+    });
+    let (code, shown) = plan(&policy, &[]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("No workload changes.") && shown.contains("no workload asks for it"), "{shown}");
+    let mut asking = now.clone();
+    asking["metadata"]["labels"] = json!({"groupmanagement.kubeedge.io/required-overridepolicy": "p"});
+    apply(&client, &asking).await.unwrap();
+    group(&client, "g", "2").await;
+    let (code, shown) = plan(&policy, &[]);
+    assert!(shown.contains("by OverridePolicy default/p spec.overrideRules[0].imageOverrider[0]"), "{shown}");
+    assert!(shown.contains("pods: 1 created, 2 left alone, 1 updated in place"), "{shown}");
+    assert_eq!(code, Some(1), "{shown}");
 
     let (code, shown) = run(kubeconfig, &["diff", "ds/agent", "a", "b"]);
     assert_eq!(code, Some(1), "{shown}");
