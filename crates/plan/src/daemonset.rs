@@ -2,6 +2,9 @@
 //!
 //! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
+pub mod pods;
+pub mod revision;
+
 use std::collections::BTreeMap;
 
 use dapple_api::daemonset::{DaemonSetSpec, RollingUpdateType, UpdateStrategyType};

@@ -1,0 +1,181 @@
+//! Revisions of a DaemonSet: what it was, so that nodes can be held back at it and people can go back to it.
+//!
+//! A revision holds the template and the patches, as a patch of the DaemonSet that puts both back. Two are the same if
+//! they mean the same: a revision that another product left is adopted, however it wrote it, and nothing restarts.
+
+use dapple_api::daemonset::{DaemonSetPatch, DaemonSetSpec};
+use dapple_edit::document::Document;
+use dapple_edit::meaning::meaning;
+use dapple_edit::render::{canonical, hash};
+use serde_json::{Value, json};
+
+/// A revision that is there.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Revision {
+    /// Its name.
+    pub name: String,
+    /// Its number: the newest has the highest.
+    pub number: i64,
+    /// What it holds.
+    pub data: Value,
+}
+
+/// What is to be done so that the newest revision is what the DaemonSet says.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing: this one is it.
+    Keep {
+        /// Its name.
+        name: String,
+    },
+    /// An older one says the same: it becomes the newest, as after a rollback.
+    Renumber {
+        /// Its name.
+        name: String,
+        /// Its new number.
+        number: i64,
+    },
+    /// None says so: make one.
+    Create(Revision),
+}
+
+/// What a revision holds of a DaemonSet.
+pub fn data_of(spec: &DaemonSetSpec) -> Value {
+    let mut template = spec.template.0.clone();
+    if let Some(map) = template.as_object_mut() {
+        // As Kubernetes and OpenKruise write it: going back replaces the template, it does not merge.
+        map.insert("$patch".to_owned(), json!("replace"));
+    }
+    json!({"spec": {"template": template, "patches": spec.patches}})
+}
+
+/// The template and patches that a revision holds; nothing if it is no revision of a DaemonSet.
+pub fn spec_of(data: &Value) -> Option<(Value, Vec<DaemonSetPatch>)> {
+    let mut template = data.pointer("/spec/template")?.clone();
+    template.as_object_mut()?.remove("$patch");
+    let patches = match data.pointer("/spec/patches") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(patches) => serde_json::from_value(patches.clone()).ok()?,
+    };
+    Some((template, patches))
+}
+
+/// Decides which revision is the newest. `collisions` is how often a name was taken by something else.
+pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collisions: i32) -> Step {
+    let wanted = meaning_of(&data_of(spec));
+    let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
+    // Of several that say the same, the newest: another product may have left doubles.
+    let mut same: Vec<&Revision> = revisions.iter().filter(|revision| meaning_of(&revision.data) == wanted).collect();
+    same.sort_by_key(|revision| (revision.number, revision.name.clone()));
+    match same.last() {
+        Some(found) if found.number == newest => Step::Keep { name: found.name.clone() },
+        Some(found) => Step::Renumber { name: found.name.clone(), number: newest + 1 },
+        None => {
+            let name = format!("{object}-{}", hash(&json!([wanted, collisions])));
+            Step::Create(Revision { name, number: newest + 1, data: data_of(spec) })
+        }
+    }
+}
+
+/// Revisions that may go: the oldest beyond the limit, but none that is still needed.
+pub fn surplus<'a>(
+    revisions: &'a [Revision],
+    limit: usize,
+    is_needed: impl Fn(&Revision) -> bool,
+) -> Vec<&'a Revision> {
+    let mut spare: Vec<&Revision> = revisions.iter().filter(|revision| !is_needed(revision)).collect();
+    spare.sort_by_key(|revision| (revision.number, revision.name.clone()));
+    spare.truncate(spare.len().saturating_sub(limit));
+    spare
+}
+
+/// What a revision says, whoever wrote it.
+fn meaning_of(data: &Value) -> Value {
+    let Some((template, patches)) = spec_of(data) else { return json!({"unreadable": canonical(data)}) };
+    let patches: Vec<Value> = patches
+        .iter()
+        .map(|patch| json!({"selector": patch.selector, "patch": patch.patch, "priority": patch.priority()}))
+        .collect();
+    json!({"template": meaning(Document::PodTemplate, &template), "patches": patches})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(image: &str, patches: Value) -> DaemonSetSpec {
+        serde_json::from_value(json!({
+            "selector": {"matchLabels": {"app": "a"}}, "patches": patches,
+            "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "agent", "image": image}]}},
+        }))
+        .unwrap()
+    }
+
+    /// As OpenKruise writes it.
+    fn foreign(name: &str, number: i64, image: &str) -> Revision {
+        let template = json!({"$patch": "replace", "metadata": {"creationTimestamp": null, "labels": {"app": "a"}},
+            "spec": {"containers": [{"image": image, "name": "agent", "resources": {}}]}});
+        Revision { name: name.to_owned(), number, data: json!({"spec": {"template": template}}) }
+    }
+
+    fn created(step: Step) -> Revision {
+        match step {
+            Step::Create(revision) => revision,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_another_product_left_is_adopted() {
+        let revisions = [foreign("a-old", 1, "agent:1"), foreign("a-new", 2, "agent:2")];
+        let step = |image: &str| settle("a", &spec(image, json!([])), &revisions, 0);
+        assert_eq!(step("agent:2"), Step::Keep { name: "a-new".to_owned() });
+        assert_eq!(step("agent:1"), Step::Renumber { name: "a-old".to_owned(), number: 3 }, "a rollback");
+        let new = created(step("agent:3"));
+        assert_eq!(new.number, 3);
+        assert!(new.name.starts_with("a-"), "{}", new.name);
+    }
+
+    #[test]
+    fn a_patch_makes_a_revision_and_its_name_is_its_own() {
+        let patch =
+            |priority: Value| json!([{"selector": {}, "patch": {"spec": {"priority": 1}}, "priority": priority}]);
+        let plain = created(settle("a", &spec("agent:1", json!([])), &[], 0));
+        let patched = created(settle("a", &spec("agent:1", patch(json!(0))), &[], 0));
+        assert_ne!(plain.name, patched.name);
+        // Priority 0 is the default: saying so is nothing new.
+        let said = settle("a", &spec("agent:1", patch(Value::Null)), std::slice::from_ref(&patched), 0);
+        assert_eq!(said, Step::Keep { name: patched.name.clone() });
+        let collided = created(settle("a", &spec("agent:1", json!([])), &[], 1));
+        assert_ne!(collided.name, plain.name);
+    }
+
+    #[test]
+    fn going_back_brings_template_and_patches() {
+        let before =
+            spec("agent:1", json!([{"selector": {"matchLabels": {"x": "y"}}, "patch": {"spec": {}}, "priority": 3}]));
+        let (template, patches) = spec_of(&data_of(&before)).unwrap();
+        assert_eq!(template, before.template.0);
+        assert_eq!(patches, before.patches);
+        assert_eq!(spec_of(&foreign("a", 1, "agent:1").data).unwrap().1, []);
+        assert_eq!(spec_of(&json!({"spec": {"template": 7}})), None);
+    }
+
+    #[test]
+    fn only_what_nobody_needs_is_surplus() {
+        let revisions: Vec<Revision> = (1..=5).map(|number| foreign(&format!("a-{number}"), number, "x:1")).collect();
+        let names = |limit: usize, needed: &[&str]| -> Vec<String> {
+            let spare = surplus(&revisions, limit, |revision| needed.contains(&revision.name.as_str()));
+            spare.into_iter().map(|revision| revision.name.clone()).collect()
+        };
+        assert_eq!(names(2, &["a-1", "a-5"]), ["a-2"]);
+        assert_eq!(names(10, &[]), Vec::<String>::new());
+        assert_eq!(names(0, &["a-5"]), ["a-1", "a-2", "a-3", "a-4"]);
+    }
+
+    #[test]
+    fn one_that_cannot_be_read_is_like_no_other() {
+        let broken = Revision { name: "a-x".to_owned(), number: 9, data: json!({"spec": {"template": "?"}}) };
+        assert_eq!(created(settle("a", &spec("agent:1", json!([])), &[broken], 0)).number, 10);
+    }
+}
