@@ -2,6 +2,8 @@
 //!
 //! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
+pub mod order;
+pub mod pod;
 pub mod pods;
 pub mod revision;
 

@@ -117,13 +117,12 @@ impl Fit {
     /// Of a pod that belongs to its node: with the tolerations that every DaemonSet's pods have.
     pub fn of_daemon(template: &Value) -> Self {
         let mut fit = Self::of(template);
-        let on_host_network = template["spec"]["hostNetwork"] == true;
-        let added = DAEMON_TOLERATIONS.iter().filter(|(key, _)| *key != NETWORK_UNAVAILABLE || on_host_network);
+        let added = daemon_tolerations(template["spec"]["hostNetwork"] == true);
         fit.tolerations.extend(added.map(|(key, effect)| Toleration {
-            key: Some((*key).to_owned()),
+            key: Some(key.to_owned()),
             operator: "Exists".to_owned(),
             value: String::new(),
-            effect: Some((*effect).to_owned()),
+            effect: Some(effect.to_owned()),
         }));
         fit
     }
@@ -162,6 +161,11 @@ const DAEMON_TOLERATIONS: [(&str, &str); 7] = [
     ("node.kubernetes.io/unschedulable", "NoSchedule"),
     (NETWORK_UNAVAILABLE, "NoSchedule"),
 ];
+
+/// Keys and effects of the taints that every DaemonSet's pods tolerate.
+pub(crate) fn daemon_tolerations(on_host_network: bool) -> impl Iterator<Item = (&'static str, &'static str)> {
+    DAEMON_TOLERATIONS.iter().copied().filter(move |(key, _)| *key != NETWORK_UNAVAILABLE || on_host_network)
+}
 
 /// Whether a node meets a node selector term.
 pub fn term_matches(term: &Value, node: Node<'_>) -> bool {
