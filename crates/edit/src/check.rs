@@ -119,7 +119,7 @@ impl Checker {
 
     fn object(&mut self, map: &Map<String, Value>, of: &'static Type) {
         for (name, value) in map {
-            self.inside(Step::Field(name.clone()), |checker| match (name.strip_prefix('$'), of.field(name)) {
+            self.inside(Step::Field(name.clone()), |checker| match (name.strip_prefix('$'), of.exact_field(name)) {
                 (Some(directive), _) => checker.directive(directive, value, Some(of)),
                 (None, Some(field)) => checker.value(value, field.shape, field.merge),
                 (None, None) => checker.find(Mistake::UnknownField { of: of.name, meant: nearest(name, of) }),
@@ -143,10 +143,15 @@ impl Checker {
                 Some((key, value)) => Step::keyed(key, value),
                 None => Step::Item(index),
             };
-            let replaces = value.get("$patch").is_some_and(|directive| directive == "replace");
+            let directive = value.get("$patch");
+            let replaces = directive.is_some_and(|directive| directive == "replace");
             self.inside(step, |checker| {
                 if let (Some(key), None, true, false) = (merge.key, key, value.is_object(), replaces) {
                     checker.find(Mistake::NoMergeKey { key });
+                }
+                if directive.is_some() && !merge.lists {
+                    let problem = "$patch means nothing here: this list does not merge, it is replaced as a whole";
+                    checker.find(Mistake::Directive { problem: problem.to_owned() });
                 }
                 checker.value(value, item, Merge::DEFAULT);
             });
@@ -204,10 +209,21 @@ mod tests {
                      "ports": [{"containerPort": 80, "$patch": "delete"}], "livenessProbe": {"httpGet": {"port": "web"}}},
                 ],
                 "volumes": [{"name": "v", "hostPath": {"path": "/x"}, "$retainKeys": ["name", "hostPath"]}],
-                "tolerations": [{"$patch": "replace"}, {"key": "x"}],
+                "tolerations": [{"key": "x"}], "imagePullSecrets": [{"$patch": "replace"}, {"name": "x"}],
             },
         });
         assert_eq!(told(good), Vec::<String>::new());
+    }
+
+    #[test]
+    fn names_must_be_exact_and_directives_where_they_count() {
+        assert_eq!(
+            told(json!({"spec": {"hostnetwork": true, "tolerations": [{"$patch": "replace"}]}})),
+            [
+                "spec.hostnetwork: PodSpec has no such field; did you mean \"hostNetwork\"?",
+                "spec.tolerations[0]: $patch means nothing here: this list does not merge, it is replaced as a whole",
+            ]
+        );
     }
 
     #[test]

@@ -49,6 +49,15 @@ fn named<'a>(template: &'a mut Value, name: &str) -> Result<&'a mut Map<String, 
     found.ok_or_else(|| ContainerError::Missing { wanted: name.to_owned(), known: known.join(", ") })
 }
 
+/// What is at a field; nothing there, or null, becomes an empty list.
+pub(crate) fn vacant_list<'a>(object: &'a mut Map<String, Value>, field: &str) -> &'a mut Value {
+    let value = object.entry(field).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    value
+}
+
 /// Changes a part of the image at `only_at`, or of every container's, init containers aside.
 pub(crate) fn change_images(
     template: &mut Value,
@@ -64,7 +73,9 @@ pub(crate) fn change_images(
         }
     };
     for path in paths {
-        let found = pointer(&path)?.resolve_mut(template).ok();
+        // Only what is an image may be changed like one.
+        let is_image = path.ends_with("/image");
+        let found = pointer(&path)?.resolve_mut(template).ok().filter(|_| is_image);
         let Some(Value::String(name)) = found else { return Err(ContainerError::NoImage(path).into()) };
         let wrong = |error| EditProblem::Image { path: path.clone(), error };
         let mut image: Image = name.parse().map_err(wrong)?;
@@ -93,11 +104,11 @@ pub(crate) fn change_words(
     let not_words = || ContainerError::NotWords { container: container.to_owned(), list: field };
     match operator {
         WordOperator::Add => {
-            let known = found.entry(field).or_insert_with(|| json!([])).as_array_mut().ok_or_else(not_words)?;
+            let known = vacant_list(found, field).as_array_mut().ok_or_else(not_words)?;
             known.extend(words.iter().map(|word| json!(word)));
         }
         WordOperator::Remove => {
-            let Some(known) = found.get_mut(field) else { return Ok(()) };
+            let Some(known) = found.get_mut(field).filter(|known| !known.is_null()) else { return Ok(()) };
             let known = known.as_array_mut().ok_or_else(not_words)?;
             known.retain(|known| !words.iter().any(|word| known == word));
         }
@@ -119,7 +130,10 @@ pub(crate) fn set_env(
 ) -> Result<(), ContainerError> {
     let not_words = || ContainerError::NotWords { container: container.to_owned(), list: "env" };
     let found = named(template, container)?;
-    let env = found.entry("env").or_insert_with(|| json!([])).as_array_mut().ok_or_else(not_words)?;
+    if variables.is_empty() {
+        return Ok(());
+    }
+    let env = vacant_list(found, "env").as_array_mut().ok_or_else(not_words)?;
     for (name, value) in variables {
         let wanted = json!({"name": name, "value": value});
         match env.iter_mut().find(|known| known["name"] == json!(name)) {

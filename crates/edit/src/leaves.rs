@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::path::{Path, Step};
+use crate::path::{Path, Trail};
 use crate::schema::{Merge, Shape};
 
 /// A leaf, or the order of a list.
@@ -31,7 +31,7 @@ pub(crate) fn differences(before: &Value, after: &Value, shape: Shape) -> Vec<Di
     let mut found = Vec::new();
     let at = At { shape, merge: Merge::DEFAULT };
     if before != after {
-        compare(Some(before), Some(after), at, &mut Vec::new(), &mut found);
+        compare(Some(before), Some(after), at, &Trail::Start, &mut found);
     }
     found
 }
@@ -97,7 +97,7 @@ fn are_distinct(keyed: &[(&Value, &Value)]) -> bool {
 }
 
 /// Compares what differs. What is equal is told by the caller, before a step is taken: most of a template is.
-fn compare(before: Option<&Value>, after: Option<&Value>, at: At, path: &mut Vec<Step>, found: &mut Vec<Difference>) {
+fn compare(before: Option<&Value>, after: Option<&Value>, at: At, trail: &Trail<'_>, found: &mut Vec<Difference>) {
     match (before.map(|value| Parts::of(value, at)), after.map(|value| Parts::of(value, at))) {
         (Some(Parts::Fields(before)), Some(Parts::Fields(after))) => {
             let both = before.iter().map(|(name, value)| (name, Some(value), after.get(name)));
@@ -106,26 +106,30 @@ fn compare(before: Option<&Value>, after: Option<&Value>, at: At, path: &mut Vec
                 .filter(|(name, _)| !before.contains_key(*name))
                 .map(|(name, value)| (name, None, Some(value)));
             for (name, old, now) in both.chain(new).filter(|(_, old, now)| old != now) {
-                step(Step::Field(name.clone()), path, |path| compare(old, now, at.field(name), path, found));
+                compare(old, now, at.field(name), &trail.field(name), found);
             }
         }
         (Some(Parts::Items(key, before)), Some(Parts::Items(_, after))) => {
-            compare_items(key, &before, &after, at, path, found);
+            compare_items(key, &before, &after, at, trail, found);
+        }
+        (Some(Parts::Leaf(before)), Some(Parts::Leaf(after))) => {
+            found.push((leaf_at(trail), Some(before.clone()), Some(after.clone())));
         }
         (before, after) => {
+            let known = found.len();
             if let Some(before) = before {
-                each_leaf(before, at, path, &mut |path, leaf| found.push((leaf_at(path), Some(leaf.clone()), None)));
+                each_leaf(before, at, trail, &mut |trail, leaf| found.push((leaf_at(trail), Some(leaf.clone()), None)));
             }
             if let Some(after) = after {
-                each_leaf(after, at, path, &mut |path, leaf| set_after(found, leaf_at(path), leaf));
+                each_leaf(after, at, trail, &mut |trail, leaf| set_after(found, known, leaf_at(trail), leaf));
             }
         }
     }
 }
 
-/// A leaf that was there before and is there after is one difference, not two.
-fn set_after(found: &mut Vec<Difference>, place: Place, leaf: &Value) {
-    match found.iter_mut().rev().find(|(known, _, _)| *known == place) {
+/// A leaf that was there before and is there after is one difference, not two. What was there before is behind `known`.
+fn set_after(found: &mut Vec<Difference>, known: usize, place: Place, leaf: &Value) {
+    match found[known..].iter_mut().find(|(known, _, _)| *known == place) {
         Some((_, _, after)) => *after = Some(leaf.clone()),
         None => found.push((place, None, Some(leaf.clone()))),
     }
@@ -136,7 +140,7 @@ fn compare_items(
     before: &[(&Value, &Value)],
     after: &[(&Value, &Value)],
     at: At,
-    path: &mut Vec<Step>,
+    trail: &Trail<'_>,
     found: &mut Vec<Difference>,
 ) {
     fn find<'a>(items: &[(&Value, &'a Value)], wanted: &Value) -> Option<&'a Value> {
@@ -148,41 +152,33 @@ fn compare_items(
         .filter(|(value, _)| find(before, value).is_none())
         .map(|(value, item)| (*value, None, Some(*item)));
     for (value, old, now) in both.chain(new).filter(|(_, old, now)| old != now) {
-        step(Step::keyed(key, value), path, |path| compare(old, now, at.item(), path, found));
+        compare(old, now, at.item(), &trail.keyed(key, value), found);
     }
     let (old, new): (Vec<&Value>, Vec<&Value>) =
         (before.iter().map(|(key, _)| *key).collect(), after.iter().map(|(key, _)| *key).collect());
     if !same_order(&old, &new) {
         let list = |keys: Vec<&Value>| Some(Value::Array(keys.into_iter().cloned().collect()));
-        found.push((Place { path: Path::of(path), is_order: true }, list(old), list(new)));
+        found.push((Place { path: trail.path(), is_order: true }, list(old), list(new)));
     }
 }
 
-fn each_leaf(parts: Parts<'_>, at: At, path: &mut Vec<Step>, visit: &mut dyn FnMut(&[Step], &Value)) {
+fn each_leaf(parts: Parts<'_>, at: At, trail: &Trail<'_>, visit: &mut dyn FnMut(&Trail<'_>, &Value)) {
     match parts {
-        Parts::Leaf(leaf) => visit(path, leaf),
+        Parts::Leaf(leaf) => visit(trail, leaf),
         Parts::Fields(map) => {
             for (name, value) in map {
                 let at = at.field(name);
-                step(Step::Field(name.clone()), path, |path| each_leaf(Parts::of(value, at), at, path, visit));
+                each_leaf(Parts::of(value, at), at, &trail.field(name), visit);
             }
         }
         Parts::Items(key, items) => {
             for (value, item) in items {
-                step(Step::keyed(key, value), path, |path| {
-                    each_leaf(Parts::of(item, at.item()), at.item(), path, visit)
-                });
+                each_leaf(Parts::of(item, at.item()), at.item(), &trail.keyed(key, value), visit);
             }
         }
     }
 }
 
-fn leaf_at(path: &[Step]) -> Place {
-    Place { path: Path::of(path), is_order: false }
-}
-
-fn step(into: Step, path: &mut Vec<Step>, act: impl FnOnce(&mut Vec<Step>)) {
-    path.push(into);
-    act(path);
-    path.pop();
+fn leaf_at(trail: &Trail<'_>) -> Place {
+    Place { path: trail.path(), is_order: false }
 }

@@ -10,10 +10,11 @@
 
 use serde_json::{Map, Value};
 
-use crate::path::Path;
+use crate::path::{Path, Trail};
 use crate::schema::{Field, Merge, POD_TEMPLATE, Shape};
 
 mod list;
+mod order;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN_KEYS: &str = "$retainKeys";
@@ -81,8 +82,8 @@ pub enum Problem {
 }
 
 impl Problem {
-    fn at(self, path: &Path) -> MergeError {
-        MergeError { path: path.clone(), problem: self }
+    fn at(self, trail: &Trail<'_>) -> MergeError {
+        MergeError { path: trail.path(), problem: self }
     }
 }
 
@@ -94,18 +95,17 @@ pub fn patch_template(template: &mut Value, patch: &Value) -> Result<(), MergeEr
 /// Applies a strategic merge patch to a document of this shape. On an error the document is left half changed: patch a
 /// copy if it is still needed.
 pub fn patch_value(document: &mut Value, patch: &Value, shape: Shape) -> Result<(), MergeError> {
-    let mut path = Path::default();
     let patch = match patch {
         Value::Object(patch) => patch,
         Value::Null => return Ok(()),
-        other => return Err(Problem::NotAnObject(kind_of(other)).at(&path)),
+        other => return Err(Problem::NotAnObject(kind_of(other)).at(&Trail::Start)),
     };
     if document.is_null() {
         *document = Value::Object(Map::new());
     }
     match document {
-        Value::Object(map) => merge_map(map, patch, shape, &mut path),
-        other => Err(Problem::NothingToPatch(kind_of(other)).at(&path)),
+        Value::Object(map) => merge_map(map, patch, shape, &Trail::Start),
+        other => Err(Problem::NothingToPatch(kind_of(other)).at(&Trail::Start)),
     }
 }
 
@@ -126,17 +126,30 @@ fn merge_map(
     original: &mut Map<String, Value>,
     patch: &Map<String, Value>,
     shape: Shape,
-    path: &mut Path,
+    trail: &Trail<'_>,
+) -> Result<(), MergeError> {
+    // Most maps of a patch have no directive, and need not be asked for each.
+    if patch.keys().any(|name| name.starts_with('$')) {
+        return merge_with_directives(original, patch, shape, trail);
+    }
+    patch.iter().try_for_each(|(name, value)| merge_field(original, name, value, shape, trail))
+}
+
+fn merge_with_directives(
+    original: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    shape: Shape,
+    trail: &Trail<'_>,
 ) -> Result<(), MergeError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
-        *original = replacement(directive, patch, path)?;
+        *original = replacement(directive, patch, trail)?;
         return Ok(());
     }
-    retain_keys(original, patch, path)?;
+    retain_keys(original, patch, trail)?;
     let mut done = Vec::new();
     for (name, order) in patch.iter().filter(|(name, _)| name.starts_with(SET_ORDER)) {
-        let field = directive_field(name, SET_ORDER, path)?;
-        path.in_field(field, |path| list::merge_ordered(original, patch, field, order, shape, path))?;
+        let field = directive_field(name, SET_ORDER, trail)?;
+        list::merge_ordered(original, patch, field, order, shape, &trail.field(field))?;
         done.push(field);
     }
     for (name, value) in patch {
@@ -145,17 +158,21 @@ fn merge_map(
             continue;
         }
         if name.starts_with(DELETE_FROM) {
-            let field = directive_field(name, DELETE_FROM, path)?;
-            path.in_field(field, |path| delete_from(original, field, value, shape, path))?;
+            let field = directive_field(name, DELETE_FROM, trail)?;
+            delete_from(original, field, value, shape, &trail.field(field))?;
         } else {
-            merge_field(original, name, value, shape, path)?;
+            merge_field(original, name, value, shape, trail)?;
         }
     }
     Ok(())
 }
 
 /// What a map becomes by a `$patch` directive in it.
-fn replacement(directive: &Value, patch: &Map<String, Value>, path: &Path) -> Result<Map<String, Value>, MergeError> {
+fn replacement(
+    directive: &Value,
+    patch: &Map<String, Value>,
+    trail: &Trail<'_>,
+) -> Result<Map<String, Value>, MergeError> {
     match directive.as_str() {
         Some("replace") => {
             let mut whole = patch.clone();
@@ -163,25 +180,29 @@ fn replacement(directive: &Value, patch: &Map<String, Value>, path: &Path) -> Re
             Ok(whole)
         }
         Some("delete") => Ok(Map::new()),
-        _ => Err(Problem::Directive(directive.to_string()).at(path)),
+        _ => Err(Problem::Directive(directive.to_string()).at(trail)),
     }
 }
 
 /// The field that a directive such as `$setElementOrder/containers` is about.
-fn directive_field<'a>(name: &'a str, prefix: &'static str, path: &Path) -> Result<&'a str, MergeError> {
+fn directive_field<'a>(name: &'a str, prefix: &'static str, trail: &Trail<'_>) -> Result<&'a str, MergeError> {
     let field = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/'));
-    field.ok_or_else(|| Problem::DirectiveWithoutField(name.to_owned(), prefix).at(path))
+    field.ok_or_else(|| Problem::DirectiveWithoutField(name.to_owned(), prefix).at(trail))
 }
 
 /// Drops every field that `$retainKeys` does not name.
-fn retain_keys(original: &mut Map<String, Value>, patch: &Map<String, Value>, path: &Path) -> Result<(), MergeError> {
+fn retain_keys(
+    original: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    trail: &Trail<'_>,
+) -> Result<(), MergeError> {
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(()) };
-    let Value::Array(keys) = keys else { return Err(Problem::DirectiveNotAList(RETAIN_KEYS.to_owned()).at(path)) };
+    let Value::Array(keys) = keys else { return Err(Problem::DirectiveNotAList(RETAIN_KEYS.to_owned()).at(trail)) };
     let is_kept = |name: &str| keys.iter().any(|key| key.as_str() == Some(name));
     for (name, value) in patch {
         let is_directive = name == RETAIN_KEYS || name.starts_with(DELETE_FROM) || name.starts_with(SET_ORDER);
         if !value.is_null() && !is_directive && !is_kept(name) {
-            return Err(Problem::NotRetained(name.clone()).at(path));
+            return Err(Problem::NotRetained(name.clone()).at(trail));
         }
     }
     original.retain(|name, _| is_kept(name));
@@ -194,34 +215,37 @@ fn merge_field(
     name: &str,
     value: &Value,
     shape: Shape,
-    path: &mut Path,
+    trail: &Trail<'_>,
 ) -> Result<(), MergeError> {
     if value.is_null() {
         original.remove(name);
         return Ok(());
     }
-    match (original.get_mut(name), value) {
-        (Some(Value::Object(known)), Value::Object(patch)) => path.in_field(name, |path| {
-            let field = known_field(shape, name, path)?;
-            merge_map(known, patch, field.shape, path)
-        }),
-        (Some(Value::Array(known)), Value::Array(patch)) => path.in_field(name, |path| {
-            let (item, merge) = known_list(shape, name, path)?;
+    let Some(known) = original.get_mut(name) else {
+        if let Some(added) = added(value, Nulls::Drop) {
+            original.insert(name.to_owned(), added);
+        }
+        return Ok(());
+    };
+    let trail = &trail.field(name);
+    match (known, value) {
+        (Value::Object(known), Value::Object(patch)) => {
+            merge_map(known, patch, known_field(shape, name, trail)?.shape, trail)?;
+        }
+        (Value::Array(known), Value::Array(patch)) => {
+            let (item, merge) = known_list(shape, name, trail)?;
             if merge.lists {
-                list::merge(known, patch, item, merge.key, path)?;
+                list::merge(known, patch, item, merge.key, trail)?;
             } else {
                 known.clone_from(patch);
             }
-            Ok(())
-        }),
-        (_, value) => {
-            match added(value, Nulls::Drop) {
-                Some(added) => original.insert(name.to_owned(), added),
-                None => original.remove(name),
-            };
-            Ok(())
         }
+        (known, value) => match added(value, Nulls::Drop) {
+            Some(added) => *known = added,
+            None => drop(original.remove(name)),
+        },
     }
+    Ok(())
 }
 
 /// Takes plain values out of a list.
@@ -230,7 +254,7 @@ fn delete_from(
     name: &str,
     values: &Value,
     shape: Shape,
-    path: &mut Path,
+    trail: &Trail<'_>,
 ) -> Result<(), MergeError> {
     if values.is_null() {
         original.remove(name);
@@ -238,10 +262,10 @@ fn delete_from(
     }
     let (Some(Value::Array(known)), Value::Array(gone)) = (original.get_mut(name), values) else {
         // Upstream lets a directive pass that finds nothing to delete from; objects and plain values it takes as patches.
-        return delete_from_other(original, name, values, shape, path);
+        return delete_from_other(original, name, values, shape, trail);
     };
-    let (item, merge) = known_list(shape, name, path)?;
-    list::delete(known, gone, item, merge.key, path)
+    let (item, merge) = known_list(shape, name, trail)?;
+    list::delete(known, gone, item, merge.key, trail)
 }
 
 /// `$deleteFromPrimitiveList` over something that is no list.
@@ -250,12 +274,12 @@ fn delete_from_other(
     name: &str,
     values: &Value,
     shape: Shape,
-    path: &mut Path,
+    trail: &Trail<'_>,
 ) -> Result<(), MergeError> {
     match (original.get_mut(name), values) {
         (Some(Value::Object(known)), Value::Object(patch)) => {
-            let field = known_field(shape, name, path)?;
-            merge_map(known, patch, field.shape, path)
+            let field = known_field(shape, name, trail)?;
+            merge_map(known, patch, field.shape, trail)
         }
         (Some(known), plain) if same_type(known, plain) => {
             *known = plain.clone();
@@ -274,22 +298,22 @@ pub(crate) fn same_type(left: &Value, right: &Value) -> bool {
 }
 
 /// The field `name` of an object of this shape.
-fn known_field(shape: Shape, name: &str, path: &Path) -> Result<&'static Field, MergeError> {
+fn known_field(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<&'static Field, MergeError> {
     match shape {
         Shape::Object(id) => {
             let known = id.get();
-            known.field(name).ok_or_else(|| Problem::UnknownField(known.name).at(path))
+            known.field(name).ok_or_else(|| Problem::UnknownField(known.name).at(trail))
         }
-        _ => Err(Problem::NotAnObjectField.at(path)),
+        _ => Err(Problem::NotAnObjectField.at(trail)),
     }
 }
 
 /// The shape of the items of the list `name`, and how it merges.
-fn known_list(shape: Shape, name: &str, path: &Path) -> Result<(Shape, Merge), MergeError> {
-    let field = known_field(shape, name, path)?;
+fn known_list(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<(Shape, Merge), MergeError> {
+    let field = known_field(shape, name, trail)?;
     match field.shape {
         Shape::List(item) => Ok((*item, field.merge)),
-        _ => Err(Problem::NotAListField.at(path)),
+        _ => Err(Problem::NotAListField.at(trail)),
     }
 }
 
@@ -304,14 +328,23 @@ enum Nulls {
 
 /// A value that a patch adds as a whole: without what carries a `$patch`. `None` if that is the value itself.
 fn added(value: &Value, nulls: Nulls) -> Option<Value> {
+    // There is seldom anything to take out, and a copy of the whole is cheaper than one made piece by piece.
+    let mut copy = value.clone();
+    prune(&mut copy, nulls).then_some(copy)
+}
+
+/// Takes out of a value what a patch does not add. Returns whether the value itself is added.
+fn prune(value: &mut Value, nulls: Nulls) -> bool {
     let is_dropped = |value: &Value| nulls == Nulls::Drop && value.is_null();
     match value {
-        Value::Object(map) if map.get(DIRECTIVE).is_some_and(|directive| !is_dropped(directive)) => None,
         Value::Object(map) => {
-            let kept = map.iter().filter(|(_, value)| !is_dropped(value));
-            Some(Value::Object(kept.filter_map(|(name, value)| Some((name.clone(), added(value, nulls)?))).collect()))
+            if map.get(DIRECTIVE).is_some_and(|directive| !is_dropped(directive)) {
+                return false;
+            }
+            map.retain(|_, value| !is_dropped(value) && prune(value, nulls));
         }
-        Value::Array(items) => Some(Value::Array(items.iter().filter_map(|item| added(item, nulls)).collect())),
-        plain => Some(plain.clone()),
+        Value::Array(items) => items.retain_mut(|item| prune(item, nulls)),
+        _ => (),
     }
+    true
 }

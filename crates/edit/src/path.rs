@@ -1,6 +1,7 @@
 //! Where in a document something is, as people read it: `spec.containers[name=agent].env[0]`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -14,7 +15,7 @@ pub enum Step {
     /// Into an item of a list, by the field that tells its items apart.
     Keyed {
         /// That field.
-        key: String,
+        key: &'static str,
         /// Its value in the item, as JSON.
         value: String,
     },
@@ -22,9 +23,9 @@ pub enum Step {
 
 impl Step {
     /// Into the item of a list that has this value at `key`.
-    pub(crate) fn keyed(key: &str, value: &Value) -> Self {
+    pub(crate) fn keyed(key: &'static str, value: &Value) -> Self {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        Self::Keyed { key: key.to_owned(), value }
+        Self::Keyed { key, value }
     }
 }
 
@@ -39,14 +40,14 @@ pub(crate) fn is_written(value: &Value, text: &str) -> bool {
     }
 }
 
-/// A place in a document.
+/// A place in a document. Cheap to clone: whoever tells of a place has it several times.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Path(Vec<Step>);
+pub struct Path(Arc<[Step]>);
 
 impl Path {
     /// The place that these steps lead to.
     pub(crate) fn of(steps: &[Step]) -> Self {
-        Self(steps.to_vec())
+        Self(steps.into())
     }
 
     /// The steps that lead there.
@@ -57,7 +58,7 @@ impl Path {
     /// Where this is in a document, as an RFC 6901 pointer; nothing if it is not there.
     pub fn pointer_in(&self, document: &Value) -> Option<String> {
         let (mut pointer, mut at) = (String::new(), document);
-        for step in &self.0 {
+        for step in self.0.iter() {
             let (part, next) = match step {
                 Step::Field(name) => (name.replace('~', "~0").replace('/', "~1"), at.get(name)?),
                 Step::Item(index) => (index.to_string(), at.get(index)?),
@@ -80,22 +81,46 @@ impl Path {
     pub fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
+}
 
-    /// Runs `act` one field further in.
-    pub(crate) fn in_field<T>(&mut self, name: &str, act: impl FnOnce(&mut Self) -> T) -> T {
-        self.inside(Step::Field(name.to_owned()), act)
+/// The way that a walk through a document has come. Its steps are on the walker's stack and borrow their names, so that
+/// walking costs nothing: only who has something to tell of a place makes a [`Path`] of it.
+#[derive(Clone, Copy)]
+pub(crate) enum Trail<'a> {
+    /// At the document itself.
+    Start,
+    /// From there into a field.
+    Field(&'a Trail<'a>, &'a str),
+    /// From there into the item of a list that has this value at the key.
+    Keyed(&'a Trail<'a>, &'static str, &'a Value),
+}
+
+impl<'a> Trail<'a> {
+    /// One field further in.
+    pub(crate) fn field(&'a self, name: &'a str) -> Self {
+        Self::Field(self, name)
     }
 
-    /// Runs `act` inside the item of a list that has this value at `key`.
-    pub(crate) fn in_keyed<T>(&mut self, key: &str, value: &Value, act: impl FnOnce(&mut Self) -> T) -> T {
-        self.inside(Step::keyed(key, value), act)
+    /// Inside the item of a list that has this value at `key`.
+    pub(crate) fn keyed(&'a self, key: &'static str, value: &'a Value) -> Self {
+        Self::Keyed(self, key, value)
     }
 
-    fn inside<T>(&mut self, step: Step, act: impl FnOnce(&mut Self) -> T) -> T {
-        self.0.push(step);
-        let result = act(self);
-        self.0.pop();
-        result
+    /// The place that it has led to.
+    pub(crate) fn path(&self) -> Path {
+        Path(self.steps(0).into())
+    }
+
+    /// The steps up to here, with room for as many as follow.
+    fn steps(&self, following: usize) -> Vec<Step> {
+        let (before, step) = match self {
+            Self::Start => return Vec::with_capacity(following),
+            Self::Field(before, name) => (before, Step::Field((*name).to_owned())),
+            Self::Keyed(before, key, value) => (before, Step::keyed(key, value)),
+        };
+        let mut steps = before.steps(following + 1);
+        steps.push(step);
+        steps
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::container::vacant_list;
 use crate::edit::EditProblem;
 
 /// Adds a node selector term that every pod must meet, and tolerations that it has not got yet.
@@ -12,9 +13,9 @@ pub(crate) fn place(template: &mut Value, term: Option<&Value>, tolerations: &[V
     let spec = object_in(template, "spec")?;
     if let Some(term) = term {
         let affinity = object_at(spec, &["affinity", "nodeAffinity", REQUIRED])?;
-        let terms = affinity.entry("nodeSelectorTerms").or_insert_with(|| json!([]));
-        let terms =
-            terms.as_array_mut().ok_or(EditProblem::Shape { field: "nodeSelectorTerms", expected: "a list" })?;
+        let terms = vacant_list(affinity, "nodeSelectorTerms")
+            .as_array_mut()
+            .ok_or(EditProblem::Shape { field: "nodeSelectorTerms", expected: "a list" })?;
         if terms.is_empty() {
             terms.push(json!({}));
         }
@@ -37,8 +38,7 @@ fn extend(object: &mut Map<String, Value>, field: &'static str, items: &[Value])
     if items.is_empty() {
         return Ok(());
     }
-    let list = object.entry(field).or_insert_with(|| json!([]));
-    let list = list.as_array_mut().ok_or(EditProblem::Shape { field, expected: "a list" })?;
+    let list = vacant_list(object, field).as_array_mut().ok_or(EditProblem::Shape { field, expected: "a list" })?;
     for item in items {
         if !list.contains(item) {
             list.push(item.clone());
@@ -52,7 +52,10 @@ fn object_at<'a>(
     fields: &[&'static str],
 ) -> Result<&'a mut Map<String, Value>, EditProblem> {
     let Some((field, rest)) = fields.split_first() else { return Ok(from) };
-    let next = from.entry(*field).or_insert_with(|| json!({}));
+    let next = from.entry(*field).or_insert(Value::Null);
+    if next.is_null() {
+        *next = json!({});
+    }
     object_at(next.as_object_mut().ok_or(EditProblem::Shape { field, expected: "an object" })?, rest)
 }
 

@@ -1,6 +1,6 @@
 //! Rendering: a base document and edits in order give a document, and say of every field that differs who set it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::Value;
@@ -20,6 +20,8 @@ pub struct Rendering {
     pub hash: String,
     /// Every field that differs from the base, by path, with who set it.
     pub origins: Vec<Origin>,
+    /// Fields that edits changed and later ones changed back: they are as in the base, and rules fought over them.
+    pub undone: Vec<Origin>,
     /// What is probably not meant.
     pub warnings: Vec<Warning>,
 }
@@ -35,7 +37,9 @@ pub struct Origin {
     pub after: Option<Value>,
     /// Who set it.
     pub set_by: Source,
-    /// Who set it before, with what, and was overruled; in the order of application.
+    /// Who changed it before and still has a part in it: both added to a list, or each set a part of an image.
+    pub built_on: Vec<Source>,
+    /// Who set it before, with what, and was overruled: without them it would be the same. In the order of application.
     pub overruled: Vec<(Source, Option<Value>)>,
 }
 
@@ -49,40 +53,94 @@ pub fn render(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Rendering
         let copy = (number > 0).then(|| document.clone());
         warnings.extend(edit.apply(kind, &mut document)?);
         last_changes = differences(copy.as_ref().unwrap_or(base), &document, kind.shape());
-        for (place, _, value) in &last_changes {
-            histories.entry(place.clone()).or_default().push(Step { source: &edit.source, value: value.clone() });
+        // An edit alone set all that differs: nothing need be remembered.
+        let remembered = if edits.len() > 1 { last_changes.as_slice() } else { &[] };
+        for (place, before, value) in remembered {
+            let step = Step { number, before: before.clone(), value: value.clone() };
+            histories.entry(place.clone()).or_default().push(step);
         }
     }
     // What differs in the end is told by comparing the ends; the steps only say who did it.
     let changes = if edits.len() > 1 { differences(base, &document, kind.shape()) } else { last_changes };
-    let origins = changes.into_iter().filter_map(|(place, before, after)| origin(place, before, after, &histories));
-    let mut origins: Vec<Origin> = origins.collect();
+    let mut judge = Judge { kind, base, edits, without: BTreeMap::new() };
+    let (mut origins, mut told) = (Vec::new(), BTreeSet::new());
+    for (place, before, after) in changes {
+        let (number, earlier) = steps_of(&place, &histories).unwrap_or_default();
+        origins.push(judge.origin(place.path(), (before, after), number, earlier));
+        told.insert(place);
+    }
+    // Places that were changed and are as they were: two edits at least had to do with each.
+    let rest = histories.iter().filter(|(place, steps)| steps.len() > 1 && !told.contains(place));
+    let undone = rest.filter_map(|(place, steps)| {
+        let (last, earlier) = steps.split_last()?;
+        let is_as_before = last.value == earlier.first()?.before;
+        is_as_before.then(|| judge.origin(place.path(), (last.value.clone(), last.value.clone()), last.number, earlier))
+    });
+    let undone = undone.collect();
     origins.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(Rendering { hash: hash(&document), document, origins, warnings })
+    Ok(Rendering { hash: hash(&document), document, origins, undone, warnings })
 }
 
 /// One edit's doing at one place.
-struct Step<'a> {
-    source: &'a Source,
+struct Step {
+    number: usize,
+    before: Option<Value>,
     value: Option<Value>,
 }
 
-fn origin(
-    place: Place,
-    before: Option<Value>,
-    after: Option<Value>,
-    histories: &BTreeMap<Place, Vec<Step<'_>>>,
-) -> Option<Origin> {
-    let path = place.path().clone();
-    if let Some((last, earlier)) = histories.get(&place).and_then(|steps| steps.split_last()) {
-        let overruled = earlier.iter().map(|step| (step.source.clone(), step.value.clone())).collect();
-        return Some(Origin { path, before, after, set_by: last.source.clone(), overruled });
+/// The number of the last edit that changed a place, and what was done before. Nothing is remembered of one edit alone.
+fn steps_of<'a>(place: &Place, histories: &'a BTreeMap<Place, Vec<Step>>) -> Option<(usize, &'a [Step])> {
+    if let Some((last, earlier)) = histories.get(place).and_then(|steps| steps.split_last()) {
+        return Some((last.number, earlier));
     }
     // An order that no single edit changed: one took an item out and another put it back elsewhere. The last that
     // touched the list did it.
-    let below = histories.iter().filter(|(known, _)| known.path().is_below(&path));
-    let last = below.filter_map(|(_, steps)| steps.last()).next_back()?;
-    Some(Origin { path, before, after, set_by: last.source.clone(), overruled: Vec::new() })
+    let below = histories.iter().filter(|(known, _)| known.path().is_below(place.path()));
+    let last = below.filter_map(|(_, steps)| steps.last()).max_by_key(|step| step.number)?;
+    Some((last.number, &[]))
+}
+
+/// Tells whether an edit still has a part in a field: by leaving it out and looking what becomes of the field.
+struct Judge<'a> {
+    kind: Document,
+    base: &'a Value,
+    edits: &'a [&'a Edit],
+    /// Documents without one edit; nothing where the others do not apply without it.
+    without: BTreeMap<usize, Option<Value>>,
+}
+
+impl Judge<'_> {
+    fn origin(
+        &mut self,
+        path: &Path,
+        (before, after): (Option<Value>, Option<Value>),
+        last: usize,
+        earlier: &[Step],
+    ) -> Origin {
+        let (mut built_on, mut overruled) = (Vec::new(), Vec::new());
+        for step in earlier {
+            let source = self.edits[step.number].source.clone();
+            if self.has_a_part(step.number, path, after.as_ref()) {
+                built_on.push(source);
+            } else {
+                overruled.push((source, step.value.clone()));
+            }
+        }
+        let set_by = self.edits[last].source.clone();
+        Origin { path: path.clone(), before, after, set_by, built_on, overruled }
+    }
+
+    fn has_a_part(&mut self, number: usize, path: &Path, after: Option<&Value>) -> bool {
+        let (kind, base, edits) = (self.kind, self.base, self.edits);
+        let document = self.without.entry(number).or_insert_with(|| {
+            let others: Vec<&Edit> =
+                edits.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, edit)| *edit).collect();
+            render_plain(kind, base, &others).ok().map(|(document, _)| document)
+        });
+        let Some(document) = document else { return true };
+        let found = path.pointer_in(document).and_then(|pointer| document.pointer(&pointer));
+        found != after
+    }
 }
 
 /// Applies the edits in order, without saying who set what: the document and its hash.
@@ -116,17 +174,17 @@ pub fn canonical(value: &Value) -> String {
 fn write_canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(map) => {
-            let mut names: Vec<&String> = map.keys().collect();
+            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
             // Sorted already, unless somebody builds serde_json to keep the order of insertion.
-            names.sort();
+            fields.sort_by_key(|(name, _)| *name);
             text.push('{');
-            for (number, name) in names.into_iter().enumerate() {
+            for (number, (name, value)) in fields.into_iter().enumerate() {
                 if number > 0 {
                     text.push(',');
                 }
                 write_text(name, text);
                 text.push(':');
-                write_canonical(&map[name], text);
+                write_canonical(value, text);
             }
             text.push('}');
         }

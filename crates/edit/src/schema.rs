@@ -78,7 +78,12 @@ impl TypeId {
 }
 
 impl Type {
-    /// The field of this name. As Kubernetes reads JSON: the exact name first, else one that differs by case only.
+    /// The field of exactly this name: as the API server reads what it is given.
+    pub fn exact_field(&self, name: &str) -> Option<&'static Field> {
+        self.fields.binary_search_by(|field| field.name.cmp(name)).ok().map(|found| &self.fields[found])
+    }
+
+    /// The field of this name. As Kubernetes merges JSON: the exact name first, else one that differs by case only.
     pub fn field(&self, name: &str) -> Option<&'static Field> {
         match self.fields.binary_search_by(|field| field.name.cmp(name)) {
             Ok(found) => Some(&self.fields[found]),

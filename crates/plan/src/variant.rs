@@ -9,7 +9,7 @@ use std::fmt;
 use dapple_edit::check::{Finding, check_patch};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Change, Edit, EditError, Source};
-use dapple_edit::render::{Rendering, hash, render};
+use dapple_edit::render::{Rendering, hash, render, render_plain};
 use serde_json::Value;
 
 use crate::fate::Update;
@@ -136,7 +136,8 @@ impl Sketch<'_> {
     pub(crate) fn plan(self, drafts: Vec<Draft<'_>>) -> Plan {
         let mut warnings = self.base_mistakes();
         warnings.extend(drafts.iter().filter(|draft| draft.nodes.is_empty()).flat_map(|draft| self.deserted(draft)));
-        let variants: Vec<Variant> = merged(drafts).into_iter().map(|draft| self.variant(draft)).collect();
+        let drafts = merged(drafts);
+        let variants: Vec<Variant> = drafts.iter().map(|draft| self.variant(draft)).collect();
         for rendering in variants.iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
             warnings.extend(rendering.warnings.iter().map(|known| Warning {
                 reason: Reason::Odd,
@@ -147,7 +148,8 @@ impl Sketch<'_> {
             warnings.extend(self.doubled(rendering));
         }
         // Whoever is told more about a rule need not be told that it has no effect.
-        let idle = idle(&variants)
+        let idle = self
+            .idle(&drafts, &variants)
             .into_iter()
             .filter(|idle| !(self.is_default)(&idle.rule) && !warnings.iter().any(|known| known.rule == idle.rule));
         let idle: Vec<Warning> = idle.collect();
@@ -186,7 +188,7 @@ impl Sketch<'_> {
             .collect()
     }
 
-    fn variant(&self, draft: Draft<'_>) -> Variant {
+    fn variant(&self, draft: &Draft<'_>) -> Variant {
         let rendering = render(self.document, self.base, &draft.edits);
         let mut rules: Vec<Source> = Vec::new();
         for edit in &draft.edits {
@@ -196,21 +198,22 @@ impl Sketch<'_> {
         }
         let fit = rendering.as_ref().ok().filter(|_| self.is_daemon).map(|known| Fit::of_daemon(&known.document));
         let (mut nodes, mut misfits) = (Vec::new(), Vec::new());
-        for node in draft.nodes {
-            match fit.as_ref().map_or(Ok(()), |fit| fit.judge(node)) {
+        for node in &draft.nodes {
+            match fit.as_ref().map_or(Ok(()), |fit| fit.judge(*node)) {
                 Ok(()) => nodes.push(node.name.to_owned()),
                 Err(misfit) => misfits.push((node.name.to_owned(), misfit)),
             }
         }
         nodes.sort();
+        nodes.dedup();
         misfits.sort_by(|one, other| one.0.cmp(&other.0));
-        Variant { places: draft.places, rules, nodes, misfits, rendering }
+        Variant { places: draft.places.clone(), rules, nodes, misfits, rendering }
     }
 
     /// Rules that set the same fields differently, each pair once.
     fn fights(&self, rendering: &Rendering) -> Vec<Warning> {
         let mut pairs: BTreeMap<(&Source, &Source), Vec<String>> = BTreeMap::new();
-        for origin in &rendering.origins {
+        for origin in rendering.origins.iter().chain(&rendering.undone) {
             for (loser, value) in &origin.overruled {
                 if *value != origin.after && *loser != origin.set_by && (self.fight)(&origin.set_by, loser) {
                     pairs.entry((loser, &origin.set_by)).or_default().push(origin.path.to_string());
@@ -223,6 +226,44 @@ impl Sketch<'_> {
             text: format!("{} sets {} differently, and applies later", self.called(winner), fields.join(", ")),
         };
         pairs.into_iter().map(warning).collect()
+    }
+
+    /// Rules without which everything would be the same.
+    fn idle(&self, drafts: &[Draft<'_>], variants: &[Variant]) -> Vec<Warning> {
+        let (mut all, mut effective, mut overruled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        for (draft, variant) in drafts.iter().zip(variants) {
+            all.extend(&variant.rules);
+            let Ok(rendering) = &variant.rendering else {
+                // A variant that does not render says so itself.
+                effective.extend(&variant.rules);
+                continue;
+            };
+            for origin in &rendering.origins {
+                effective.insert(&origin.set_by);
+                effective.extend(&origin.built_on);
+            }
+            for origin in rendering.origins.iter().chain(&rendering.undone) {
+                overruled.extend(origin.overruled.iter().map(|(loser, _)| loser));
+            }
+            // Who set nothing that lasts may still have made room for what does.
+            for rule in
+                variant.rules.iter().filter(|rule| !rendering.origins.iter().any(|origin| origin.set_by == **rule))
+            {
+                let others: Vec<&Edit> = draft.edits.iter().copied().filter(|edit| edit.source != *rule).collect();
+                let without = render_plain(self.document, self.base, &others);
+                if without.map_or(true, |(_, hash)| hash != rendering.hash) {
+                    effective.insert(rule);
+                }
+            }
+        }
+        let warning = |rule: &Source| {
+            let text = match overruled.contains(rule) {
+                true => "it changes nothing: later rules set the same fields",
+                false => "it changes nothing: what it says is so already",
+            };
+            Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }
+        };
+        all.into_iter().filter(|rule| !effective.contains(rule)).map(warning).collect()
     }
 
     /// A rule of the workload itself needs no name of an object.
@@ -284,30 +325,4 @@ fn mistakes_in(kind: Document, value: &Value, at: &Source) -> Vec<Warning> {
         text: finding.mistake.to_string(),
     };
     check_patch(kind, value).into_iter().map(warning).collect()
-}
-
-/// Rules that change nothing wherever they apply.
-fn idle(variants: &[Variant]) -> Vec<Warning> {
-    let (mut all, mut effective, mut overruled) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for variant in variants {
-        all.extend(&variant.rules);
-        match &variant.rendering {
-            Ok(rendering) => {
-                for origin in &rendering.origins {
-                    effective.insert(&origin.set_by);
-                    overruled.extend(origin.overruled.iter().map(|(loser, _)| loser));
-                }
-            }
-            // A variant that does not render says so itself.
-            Err(_) => effective.extend(&variant.rules),
-        }
-    }
-    let warning = |rule: &Source| {
-        let text = match overruled.contains(rule) {
-            true => "it changes nothing: later rules set the same fields",
-            false => "it changes nothing: what it says is so already",
-        };
-        Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }
-    };
-    all.into_iter().filter(|rule| !effective.contains(rule)).map(warning).collect()
 }

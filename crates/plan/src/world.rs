@@ -88,6 +88,18 @@ impl World {
                     // It may have asked for one before.
                     return Ok(self.natives.remove(&name).is_some());
                 }
+                let has_template = native::template_field(group, kind)
+                    .is_some_and(|field| object.pointer(&format!("/{}", field.replace('.', "/"))).is_some());
+                if !has_template || name.name.is_empty() {
+                    let (field, problem) = match has_template {
+                        true => ("metadata.name", "an object needs a name"),
+                        false => {
+                            (native::template_field(group, kind).unwrap_or_default(), "a workload needs a pod template")
+                        }
+                    };
+                    let (field, problem) = (field.to_owned(), problem.to_owned());
+                    return Err(Malformed { object: name.to_string(), field, problem });
+                }
                 _ = self.natives.insert(name, object.clone());
             }
             _ => return Ok(false),

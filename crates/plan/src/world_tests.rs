@@ -263,6 +263,20 @@ fn kubernetes_own_daemonsets_are_not_taken_for_ours() {
 }
 
 #[test]
+fn a_workload_needs_a_template_and_the_same_node_counts_once() {
+    let mut bare = workload("Deployment", &[REQUIRED_OVERRIDE_LABEL]);
+    bare["spec"] = json!({});
+    let error = World::default().add(&bare).unwrap_err();
+    assert_eq!(error.to_string(), "Deployment default/web: spec.template: a workload needs a pod template");
+    // A node in two groups that get the same.
+    let mut both = group("both");
+    both["spec"] = json!({"nodes": ["in-north"]});
+    let mut objects = sites();
+    objects.extend([both, policy("OverridePolicy", json!({})), workload("Deployment", &[REQUIRED_OVERRIDE_LABEL])]);
+    assert_eq!(only_plan(objects).variants[0].nodes, ["in-north", "in-south", "nowhere"]);
+}
+
+#[test]
 fn an_object_needs_a_name() {
     let nameless = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {}});
     let error = World::default().add(&nameless).unwrap_err();

@@ -1,44 +1,92 @@
-//! Lists that merge: by a key, or as sets of plain values, and in which order the result is.
+//! Lists that merge: by a key, or as sets of plain values.
 
 use serde_json::{Map, Value};
 
+use super::order::{Places, arrange, is_deleted};
 use super::{DIRECTIVE, MergeError, Nulls, Problem, added, known_list, merge_map, same_type};
-use crate::path::Path;
+use crate::path::Trail;
 use crate::schema::Shape;
 
 type Result<T> = std::result::Result<T, MergeError>;
 
-/// Merges the items of `patch` into `original`. Returns the order that counts as the server's if one is given besides.
+/// Merges the items of `patch` into `original`.
 pub(super) fn merge(
     original: &mut Vec<Value>,
     patch: &[Value],
     item: Shape,
     key: Option<&'static str>,
-    path: &mut Path,
-) -> Result<Vec<Value>> {
-    if original.is_empty() && patch.is_empty() {
-        return Ok(Vec::new());
-    }
-    check_items(original, patch, path)?;
-    let are_objects = original.iter().chain(patch).any(Value::is_object);
-    match (are_objects, key) {
-        (true, Some(key)) => merge_objects(original, patch, item, key, path),
-        (true, None) => Err(Problem::NoKeyToMergeBy.at(path)),
-        (false, Some(key)) => Err(Problem::NoMergeKey(key).at(path)),
-        (false, None) => {
-            let server_order = original.clone();
-            let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-            for value in original.drain(..).chain(patch.iter().cloned()) {
-                if !merged.contains(&value) {
-                    merged.push(value);
-                }
-            }
-            let in_patch = |value: &Value| patch.contains(value);
-            let (ours, theirs) = merged.into_iter().partition(in_patch);
-            *original = interleave(ours, theirs, patch, &server_order, Same::Whole);
-            Ok(server_order)
+    trail: &Trail<'_>,
+) -> Result<()> {
+    let merged = merge_items(original, patch, item, key, trail)?;
+    arrange(original, &merged.places);
+    Ok(())
+}
+
+/// What is known of a list whose items are merged and not yet in order: first what is left of the server's, then what the
+/// patch added.
+struct Merged {
+    places: Vec<Places>,
+    server_order: ServerOrder,
+}
+
+/// The order that counts as the server's where the patch gives an order too.
+enum ServerOrder {
+    /// That of the first items, this many.
+    OfFirst(usize),
+    /// That of these keys, whose items are gone.
+    OfGone(Vec<Value>),
+}
+
+impl ServerOrder {
+    /// What tells apart the items, of a list not yet in order.
+    fn identities(self, items: &[Value], key: Option<&'static str>, trail: &Trail<'_>) -> Result<Vec<Value>> {
+        match self {
+            Self::OfFirst(count) => items.iter().take(count).map(|item| identity(item, key, trail).cloned()).collect(),
+            Self::OfGone(keys) => Ok(keys),
         }
     }
+}
+
+fn merge_items(
+    original: &mut Vec<Value>,
+    patch: &[Value],
+    item: Shape,
+    key: Option<&'static str>,
+    trail: &Trail<'_>,
+) -> Result<Merged> {
+    if original.is_empty() && patch.is_empty() {
+        return Ok(Merged { places: Vec::new(), server_order: ServerOrder::OfFirst(0) });
+    }
+    let are_objects = check_items(original, patch, trail)?;
+    match (are_objects, key) {
+        (true, Some(key)) => merge_objects(original, patch, item, key, trail),
+        (true, None) => Err(Problem::NoKeyToMergeBy.at(trail)),
+        (false, Some(key)) => Err(Problem::NoMergeKey(key).at(trail)),
+        (false, None) => Ok(merge_set(original, patch)),
+    }
+}
+
+/// Merges plain values.
+fn merge_set(original: &mut Vec<Value>, patch: &[Value]) -> Merged {
+    let mut known: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
+    for value in original.drain(..) {
+        if !known.contains(&value) {
+            known.push(value);
+        }
+    }
+    let server_count = known.len();
+    for value in patch {
+        if !known.contains(value) {
+            known.push(value.clone());
+        }
+    }
+    let places = known.iter().enumerate().map(|(index, value)| Places {
+        in_patch: patch.iter().position(|wanted| wanted == value),
+        in_server: (index < server_count).then_some(index),
+    });
+    let places = places.collect();
+    *original = known;
+    Merged { places, server_order: ServerOrder::OfFirst(server_count) }
 }
 
 /// Takes plain values out of a list.
@@ -47,27 +95,28 @@ pub(super) fn delete(
     gone: &[Value],
     item: Shape,
     key: Option<&'static str>,
-    path: &mut Path,
+    trail: &Trail<'_>,
 ) -> Result<()> {
     if original.is_empty() && gone.is_empty() {
         return Ok(());
     }
-    check_items(original, gone, path)?;
-    if original.iter().chain(gone).any(Value::is_object) {
+    if check_items(original, gone, trail)? {
         // As upstream: over objects, the directive is an ordinary patch of the list.
-        let Some(key) = key else { return Err(Problem::NoKeyToMergeBy.at(path)) };
-        return merge_objects(original, gone, item, key, path).map(drop);
+        let Some(key) = key else { return Err(Problem::NoKeyToMergeBy.at(trail)) };
+        let merged = merge_objects(original, gone, item, key, trail)?;
+        arrange(original, &merged.places);
+        return Ok(());
     }
     original.retain(|value| !gone.contains(value));
     Ok(())
 }
 
-/// Items must be of one type, and no lists: nobody knows how to merge anything else.
-fn check_items(original: &[Value], patch: &[Value], path: &Path) -> Result<()> {
+/// Items must be of one type, and no lists: nobody knows how to merge anything else. Whether they are objects.
+fn check_items(original: &[Value], patch: &[Value], trail: &Trail<'_>) -> Result<bool> {
     let mut items = original.iter().chain(patch);
-    let Some(first) = items.next() else { return Err(Problem::NothingToOrder.at(path)) };
+    let Some(first) = items.next() else { return Err(Problem::NothingToOrder.at(trail)) };
     let fits = |value: &Value| !value.is_array() && !value.is_null() && same_type(first, value);
-    if fits(first) && items.all(fits) { Ok(()) } else { Err(Problem::MixedItems.at(path)) }
+    if fits(first) && items.all(fits) { Ok(first.is_object()) } else { Err(Problem::MixedItems.at(trail)) }
 }
 
 fn merge_objects(
@@ -75,39 +124,75 @@ fn merge_objects(
     patch: &[Value],
     item: Shape,
     key: &'static str,
-    path: &mut Path,
-) -> Result<Vec<Value>> {
+    trail: &Trail<'_>,
+) -> Result<Merged> {
     let before = original.len();
-    let (plain, replaced) = apply_directives(original, patch, key, path)?;
-    // The order that the server had, of what is left of it.
-    let server_order: Vec<Value> =
-        original.iter().map(|known| key_of(known, key).cloned().unwrap_or_default()).collect();
-    for wanted in &plain {
-        let value = plain_key(wanted, key, path)?;
-        let known = original.iter_mut().find(|known| key_of(known, key) == Some(value));
-        match (known, wanted) {
+    let (plain, replaced) = apply_directives(original, patch, key, trail)?;
+    let Matches { targets, places } = match_items(original, &plain, key, trail)?;
+    original.reserve_exact(places.len() - original.len());
+    for (wanted, (value, target)) in plain.into_iter().zip(targets) {
+        match (original.get_mut(target), wanted) {
             (Some(Value::Object(known)), Value::Object(wanted)) => {
-                path.in_keyed(key, value, |path| merge_map(known, wanted, item, path))?;
+                merge_map(known, wanted, item, &trail.keyed(key, value))?;
             }
-            _ => original.push((*wanted).clone()),
+            _ => original.push(wanted.clone()),
         }
     }
-    for known in original.iter() {
-        // Upstream finds out that a key cannot be compared when it compares, so not in a list of one.
-        if key_of(known, key).is_none() || original.len() > 1 {
-            plain_key(known, key, path)?;
-        }
-    }
-    let in_patch = |known: &Value| plain.iter().any(|wanted| key_of(wanted, key) == key_of(known, key));
-    let patch_order: Vec<Value> = plain.iter().map(|wanted| key_of(wanted, key).cloned().unwrap_or_default()).collect();
     // Upstream deletes and appends in place, so what is added takes the places of what was deleted, and counts as the
-    // server's own where an order is given too. kubectl's patches rely on it when they replace an item.
-    let appended = original.iter().skip(server_order.len()).filter_map(|added| key_of(added, key).cloned());
-    let places = server_order.iter().cloned().chain(appended).take(before).collect();
-    let (ours, theirs) = std::mem::take(original).into_iter().partition(in_patch);
-    *original = interleave(ours, theirs, &patch_order, &server_order, Same::Key(key));
-    // What a whole new list replaced still counts as the server's order, though none of it is left.
-    Ok(replaced.unwrap_or(places))
+    // server's own where an order is given too. kubectl's patches rely on it when they replace an item. What a whole new
+    // list replaced still counts as the server's order, though none of it is left.
+    let server_order = replaced.map_or(ServerOrder::OfFirst(before), ServerOrder::OfGone);
+    Ok(Merged { places, server_order })
+}
+
+/// Which items of a list are the same as those of a patch.
+struct Matches<'a> {
+    /// For each item of the patch: its key's value, and the index of its match, which may be one that the patch adds.
+    targets: Vec<(&'a Value, usize)>,
+    /// For each item of the list, and then for each that the patch adds.
+    places: Vec<Places>,
+}
+
+/// Every key is looked up once, before anything is merged: merging an item leaves its key alone.
+fn match_items<'a>(
+    original: &[Value],
+    patch: &[&'a Value],
+    key: &'static str,
+    trail: &Trail<'_>,
+) -> Result<Matches<'a>> {
+    let no_key = || Problem::NoMergeKey(key).at(trail);
+    let mut keys: Vec<&Value> = Vec::with_capacity(original.len() + patch.len());
+    let mut places: Vec<Places> = Vec::with_capacity(original.len() + patch.len());
+    for known in original {
+        let value = key_of(known, key).ok_or_else(no_key)?;
+        let first = keys.iter().position(|other| *other == value);
+        places.push(Places { in_patch: None, in_server: first.or(Some(keys.len())) });
+        keys.push(value);
+    }
+    let mut targets = Vec::with_capacity(patch.len());
+    for (number, wanted) in patch.iter().enumerate() {
+        let value = plain_key(wanted, key, trail)?;
+        let target = keys.iter().position(|other| *other == value);
+        match target {
+            // As everywhere in a patch, the null deletes the field, and then there is no key.
+            Some(_) if value.is_null() => return Err(no_key()),
+            Some(target) => places[target].in_patch = places[target].in_patch.or(Some(number)),
+            None => {
+                places.push(Places { in_patch: Some(number), in_server: None });
+                keys.push(value);
+            }
+        }
+        targets.push((value, target.unwrap_or(keys.len() - 1)));
+    }
+    // Upstream finds out that a key cannot be compared when it compares, so not in a list of one.
+    if keys.len() > 1 && keys.iter().any(|value| !is_plain(value)) {
+        return Err(Problem::KeyNotPlain(key).at(trail));
+    }
+    for known in 0..original.len() {
+        // Of several items with one key the first is merged, and all are where it is.
+        places[known].in_patch = places[known].in_server.and_then(|first| places[first].in_patch);
+    }
+    Ok(Matches { targets, places })
 }
 
 /// Carries out the items with a `$patch`, and returns the others. After a `replace` these are the list, and none is left;
@@ -116,18 +201,18 @@ fn apply_directives<'a>(
     original: &mut Vec<Value>,
     patch: &'a [Value],
     key: &'static str,
-    path: &Path,
+    trail: &Trail<'_>,
 ) -> Result<(Vec<&'a Value>, Option<Vec<Value>>)> {
     let (mut plain, mut replace) = (Vec::new(), false);
     for item in patch {
         match item.get(DIRECTIVE) {
             None => plain.push(item),
             Some(Value::String(directive)) if directive == "delete" => {
-                let Some(value) = key_of(item, key) else { return Err(Problem::NoMergeKey(key).at(path)) };
+                let Some(value) = key_of(item, key) else { return Err(Problem::NoMergeKey(key).at(trail)) };
                 original.retain(|known| key_of(known, key) != Some(value));
             }
             Some(Value::String(directive)) if directive == "replace" => replace = true,
-            Some(other) => return Err(Problem::Directive(other.to_string()).at(path)),
+            Some(other) => return Err(Problem::Directive(other.to_string()).at(trail)),
         }
     }
     if !replace {
@@ -139,16 +224,20 @@ fn apply_directives<'a>(
 }
 
 /// The value that tells an item of a list apart from the others.
-fn plain_key<'a>(item: &'a Value, key: &'static str, path: &Path) -> Result<&'a Value> {
+fn plain_key<'a>(item: &'a Value, key: &'static str, trail: &Trail<'_>) -> Result<&'a Value> {
     match key_of(item, key) {
-        None => Err(Problem::NoMergeKey(key).at(path)),
-        Some(Value::Object(_) | Value::Array(_)) => Err(Problem::KeyNotPlain(key).at(path)),
-        Some(plain) => Ok(plain),
+        None => Err(Problem::NoMergeKey(key).at(trail)),
+        Some(value) if is_plain(value) => Ok(value),
+        Some(_) => Err(Problem::KeyNotPlain(key).at(trail)),
     }
 }
 
 fn key_of<'a>(item: &'a Value, key: &str) -> Option<&'a Value> {
     item.get(key)
+}
+
+fn is_plain(value: &Value) -> bool {
+    !value.is_object() && !value.is_array()
 }
 
 /// Merges a list together with the order that the patch wants it to have.
@@ -158,51 +247,57 @@ pub(super) fn merge_ordered(
     name: &str,
     order: &Value,
     shape: Shape,
-    path: &mut Path,
+    trail: &Trail<'_>,
 ) -> Result<()> {
     let Value::Array(order) = order else {
-        return Err(Problem::DirectiveNotAList(format!("{}/{name}", super::SET_ORDER)).at(path));
+        return Err(Problem::DirectiveNotAList(format!("{}/{name}", super::SET_ORDER)).at(trail));
     };
-    let as_list = |value: Option<&Value>| match value {
-        None => Ok(None),
-        Some(Value::Array(items)) => Ok(Some(items.clone())),
-        Some(_) => Err(Problem::NotAListField.at(path)),
+    let known = match original.get_mut(name) {
+        None => None,
+        Some(Value::Array(items)) => Some(std::mem::take(items)),
+        Some(_) => return Err(Problem::NotAListField.at(trail)),
     };
-    let (known, wanted) = (as_list(original.get(name))?, as_list(patch.get(name))?);
-    let (item, merge) = known_list(shape, name, path)?;
-    check_order(wanted.as_deref().unwrap_or_default(), order, merge.key, path)?;
-    let server_list = known.clone().unwrap_or_default();
-    let patch_list = wanted.clone().unwrap_or_default();
-    let place = |item: &Value| identity(item, merge.key, path).cloned();
+    let wanted = match patch.get(name) {
+        None => None,
+        Some(Value::Array(items)) => Some(items),
+        Some(_) => return Err(Problem::NotAListField.at(trail)),
+    };
+    let (item, merge) = known_list(shape, name, trail)?;
+    let (server_list, patch_list) =
+        (known.as_deref().unwrap_or_default(), wanted.map(Vec::as_slice).unwrap_or_default());
+    check_order(patch_list, order, merge.key, trail)?;
+    if known.is_none() && wanted.is_none() {
+        return Ok(());
+    }
+    let are_objects = check_items(server_list, patch_list, trail)?;
+    let place = |item: &Value| identity(item, merge.key, trail).cloned();
     let mut server_order = server_list.iter().map(place).collect::<Result<Vec<_>>>()?;
-    let merged = match (known, wanted) {
-        (None, None) => return Ok(()),
+    let mut merged = match (known, wanted) {
+        (None, wanted) => wanted.into_iter().flatten().filter_map(|item| added(item, Nulls::Keep)).collect(),
         (Some(known), None) => known,
-        (None, Some(wanted)) => wanted.iter().filter_map(|item| added(item, Nulls::Keep)).collect(),
         (Some(mut known), Some(wanted)) if merge.lists => {
-            server_order = self::merge(&mut known, &wanted, item, merge.key, path)?;
+            let merged = merge_items(&mut known, wanted, item, merge.key, trail)?;
+            server_order = merged.server_order.identities(&known, merge.key, trail)?;
+            arrange(&mut known, &merged.places);
             known
         }
-        (Some(_), Some(wanted)) => wanted,
+        (Some(_), Some(wanted)) => wanted.clone(),
     };
-    check_items(&server_list, &patch_list, path)?;
-    let are_objects = server_list.iter().chain(&patch_list).any(Value::is_object);
-    let has_any = !(order.is_empty() && merged.is_empty() && server_list.is_empty());
-    if are_objects && merge.key.is_none() && has_any {
-        return Err(Problem::NoKeyToMergeBy.at(path));
+    if are_objects && merge.key.is_none() && !(order.is_empty() && merged.is_empty()) {
+        return Err(Problem::NoKeyToMergeBy.at(trail));
     }
-    let sorted = put_in_order(merged, order, &server_order, merge.key, path)?;
-    original.insert(name.to_owned(), Value::Array(sorted));
+    put_in_order(&mut merged, order, &server_order, merge.key, trail)?;
+    original.insert(name.to_owned(), Value::Array(merged));
     Ok(())
 }
 
 /// The patch's items must be in the order that it gives.
-fn check_order(items: &[Value], order: &[Value], key: Option<&'static str>, path: &Path) -> Result<()> {
+fn check_order(items: &[Value], order: &[Value], key: Option<&'static str>, trail: &Trail<'_>) -> Result<()> {
     if items.is_empty() || order.is_empty() {
         return Ok(());
     }
     if key.is_some() && !items.iter().all(Value::is_object) {
-        return Err(Problem::MixedItems.at(path));
+        return Err(Problem::MixedItems.at(trail));
     }
     let mut places = order.iter();
     for item in items.iter().filter(|item| key.is_none() || !is_deleted(item)) {
@@ -210,8 +305,8 @@ fn check_order(items: &[Value], order: &[Value], key: Option<&'static str>, path
             continue;
         }
         loop {
-            let Some(place) = places.next() else { return Err(Problem::OrderMismatch.at(path)) };
-            if identity(item, key, path)? == identity(place, key, path)? {
+            let Some(place) = places.next() else { return Err(Problem::OrderMismatch.at(trail)) };
+            if identity(item, key, trail)? == identity(place, key, trail)? {
                 break;
             }
         }
@@ -220,91 +315,30 @@ fn check_order(items: &[Value], order: &[Value], key: Option<&'static str>, path
 }
 
 /// What tells an item apart: the value at its key, or the plain value itself.
-fn identity<'a>(item: &'a Value, key: Option<&'static str>, path: &Path) -> Result<&'a Value> {
+fn identity<'a>(item: &'a Value, key: Option<&'static str>, trail: &Trail<'_>) -> Result<&'a Value> {
     match (key, item) {
-        (None, Value::Object(_) | Value::Array(_)) | (Some(_), Value::Array(_)) => Err(Problem::MixedItems.at(path)),
+        (None, Value::Object(_) | Value::Array(_)) | (Some(_), Value::Array(_)) => Err(Problem::MixedItems.at(trail)),
         (None, plain) => Ok(plain),
-        (Some(key), Value::Object(map)) => map.get(key).ok_or_else(|| Problem::NoMergeKey(key).at(path)),
-        (Some(_), _) => Err(Problem::MixedItems.at(path)),
+        (Some(key), Value::Object(map)) => map.get(key).ok_or_else(|| Problem::NoMergeKey(key).at(trail)),
+        (Some(_), _) => Err(Problem::MixedItems.at(trail)),
     }
 }
 
 /// Puts a merged list into the order that the patch gives; what the order does not name stays where the server had it.
 fn put_in_order(
-    merged: Vec<Value>,
+    merged: &mut Vec<Value>,
     order: &[Value],
     server_order: &[Value],
     key: Option<&'static str>,
-    path: &Path,
-) -> Result<Vec<Value>> {
-    let identities =
-        |items: &[Value]| items.iter().map(|item| identity(item, key, path).cloned()).collect::<Result<Vec<_>>>();
-    let patch_order = identities(order)?;
-    for item in &merged {
-        key.map_or_else(|| identity(item, None, path), |key| plain_key(item, key, path))?;
-    }
-    let same = key.map_or(Same::Whole, Same::Key);
-    let (ours, theirs) = merged.into_iter().partition(|item| same.place(item, &patch_order).is_some());
-    Ok(interleave(ours, theirs, &patch_order, server_order, same))
-}
-
-/// By what two items are the same.
-#[derive(Clone, Copy)]
-enum Same {
-    Whole,
-    Key(&'static str),
-}
-
-impl Same {
-    /// The first place of an item in an order.
-    fn place(self, item: &Value, order: &[Value]) -> Option<usize> {
-        let what = match self {
-            Self::Whole => item,
-            Self::Key(key) => key_of(item, key)?,
-        };
-        order.iter().position(|known| known == what)
-    }
-}
-
-/// One list of the patch's items in the patch's order and the server's own in the server's, in which an item of the
-/// server's comes first only where the server had both and had it first.
-fn interleave(
-    ours: Vec<Value>,
-    theirs: Vec<Value>,
-    patch_order: &[Value],
-    server_order: &[Value],
-    same: Same,
-) -> Vec<Value> {
-    let mut all = Vec::with_capacity(ours.len() + theirs.len());
-    let mut ours = sort_by_order(ours, patch_order, same).into_iter().peekable();
-    let mut theirs = sort_by_order(theirs, server_order, same).into_iter().peekable();
-    while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
-        let places = same.place(their, server_order).zip(same.place(our, server_order));
-        let theirs_first = places.is_some_and(|(their, our)| their < our);
-        all.extend(if theirs_first { theirs.next() } else { ours.next() });
-    }
-    all.extend(ours.chain(theirs));
-    all
-}
-
-/// Sorts by insertion, with upstream's comparison: an item without a place counts as less than any other. That is no
-/// order in the strict sense, so the result depends on the algorithm, and this is upstream's for short lists. Items that
-/// a patch brought with their `$patch: delete` go last.
-fn sort_by_order(items: Vec<Value>, order: &[Value], same: Same) -> Vec<Value> {
-    let (deleted, mut items): (Vec<_>, Vec<_>) = items.into_iter().partition(is_deleted);
-    for end in 1..items.len() {
-        for at in (1..=end).rev() {
-            let places = same.place(&items[at], order).zip(same.place(&items[at - 1], order));
-            if places.is_some_and(|(one, before)| one >= before) {
-                break;
-            }
-            items.swap(at, at - 1);
-        }
-    }
-    items.extend(deleted);
-    items
-}
-
-fn is_deleted(item: &Value) -> bool {
-    item.get(DIRECTIVE).is_some_and(|directive| directive == "delete")
+    trail: &Trail<'_>,
+) -> Result<()> {
+    let patch_order = order.iter().map(|place| identity(place, key, trail)).collect::<Result<Vec<_>>>()?;
+    let places = merged.iter().map(|item| {
+        let what = key.map_or_else(|| identity(item, None, trail), |key| plain_key(item, key, trail))?;
+        let in_patch = patch_order.iter().position(|known| *known == what);
+        Ok(Places { in_patch, in_server: server_order.iter().position(|known| known == what) })
+    });
+    let places = places.collect::<Result<Vec<_>>>()?;
+    arrange(merged, &places);
+    Ok(())
 }
