@@ -10,7 +10,15 @@ macro_rules! say {
 pub(crate) use say;
 
 pub(crate) fn line(text: Arguments<'_>) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let mut output = std::io::stdout();
+    let written = writeln!(output, "{text}").and_then(|()| output.flush());
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        // Whoever reads half an answer must not take it for the whole.
+        note(&format!("error: cannot write the output: {error}"));
+        std::process::exit(2);
+    }
 }
 
 /// Whether what is printed to standard output gets colour.

@@ -124,7 +124,9 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in entries {
         let is_manifest =
             entry.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known));
-        if entry.is_dir() || is_manifest {
+        // As kubectl does: a folder that is linked to is not entered, or a loop of links would have no end.
+        let is_linked_folder = entry.is_symlink() && entry.is_dir();
+        if (entry.is_dir() || is_manifest) && !is_linked_folder {
             found.extend(files(&entry)?);
         }
     }
@@ -133,23 +135,30 @@ fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// The objects of a file; `-` is standard input.
 fn read(path: &Path) -> anyhow::Result<Vec<Manifest>> {
-    let is_input = path == Path::new("-");
+    Ok(manifest::read(&shown(path), &bytes(path)?)?)
+}
+
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+}
+
+fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let open = || -> std::io::Result<Box<dyn Read>> {
+        let is_input = path == Path::new("-");
         Ok(if is_input { Box::new(std::io::stdin()) } else { Box::new(std::fs::File::open(path)?) })
     };
     // One byte more than is taken is enough to be refused.
     let most = u64::try_from(manifest::MAX_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
-    open()
-        .and_then(|file| file.take(most).read_to_end(&mut bytes))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
-    Ok(manifest::read(&name, &bytes)?)
+    let read = open().and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(bytes)
 }
 
 /// Nodes from a file: Node objects, a list of them, or a fleet description.
 fn nodes_from(path: &Path) -> anyhow::Result<World> {
-    let manifests = read(path)?;
+    let (name, bytes) = (shown(path), bytes(path)?);
+    let manifests = manifest::read(&name, &bytes)?;
     let mut world = World::default();
     if manifests.iter().any(|manifest| manifest.value()["kind"].is_string()) {
         for manifest in &manifests {
@@ -162,15 +171,15 @@ fn nodes_from(path: &Path) -> anyhow::Result<World> {
             world.add(manifest.value())?;
         }
     } else {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        for mut node in Fleet::from_yaml(&text, &path.display().to_string())?.nodes() {
+        let text = String::from_utf8_lossy(&bytes);
+        for mut node in Fleet::from_yaml(&text, &name)?.nodes() {
             node["apiVersion"] = Value::from("v1");
             node["kind"] = Value::from("Node");
             world.add(&node)?;
         }
     }
     if world.node_count() == 0 {
-        return Err(anyhow!("{}: there is neither a Node nor a fleet description in it", path.display()));
+        return Err(anyhow!("{name}: there is neither a Node nor a fleet description in it"));
     }
     Ok(world)
 }

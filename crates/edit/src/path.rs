@@ -77,6 +77,11 @@ impl Path {
         Some(pointer)
     }
 
+    /// Where the innermost place around this is that a document still has.
+    pub fn nearest_in(&self, document: &Value) -> Option<String> {
+        (0..self.0.len()).rev().find_map(|length| Self::of(&self.0[..length]).pointer_in(document))
+    }
+
     /// Whether this is inside the place at `other`, or that place.
     pub fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)

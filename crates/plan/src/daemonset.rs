@@ -9,7 +9,8 @@ pub mod revision;
 
 use std::collections::BTreeMap;
 
-use dapple_api::daemonset::{DaemonSetSpec, RollingUpdateType, UpdateStrategyType};
+use dapple_api::daemonset::{DaemonSetSpec, MAX_PATCH_BYTES, MAX_PATCHES, RollingUpdateType, UpdateStrategyType};
+use dapple_api::selector::Selector;
 use dapple_edit::daemonset::{Patch, patches};
 use dapple_edit::document::Document;
 use dapple_edit::edit::Source;
@@ -45,6 +46,7 @@ pub fn plan<'a>(
         rule: rule(known.rule.clone()),
         text: format!("selector.{}; the patch matches no node", known.error),
     }));
+    warnings.extend(oversized(&object, spec));
     warnings.extend(patches.iter().flat_map(|patch| mistakes(Document::PodTemplate, &patch.edit, ".patch")));
     let is_used = |patch: &Patch| drafts.iter().any(|draft| draft.edits.contains(&&patch.edit));
     warnings.extend(patches.iter().filter(|patch| !is_used(patch)).map(|patch| Warning {
@@ -70,8 +72,48 @@ pub fn plan<'a>(
         is_default: &|_| false,
     };
     let mut plan = sketch.plan(drafts);
+    warnings.extend(unselected(&plan, spec));
     plan.warnings.splice(0..0, warnings);
     plan
+}
+
+/// Patches beyond what is taken: too many, or too large.
+fn oversized(object: &ObjectName, spec: &DaemonSetSpec) -> Vec<Warning> {
+    let warning = |index: usize, text: String| Warning {
+        reason: Reason::BadRule,
+        rule: Source { object: object.to_string(), rule: format!("spec.patches[{index}]") },
+        text,
+    };
+    let mut warnings = Vec::new();
+    for (index, patch) in spec.patches.iter().enumerate() {
+        let bytes = patch.patch.0.to_string().len();
+        if bytes > MAX_PATCH_BYTES {
+            warnings.push(warning(index, format!("it has {bytes} bytes of JSON, and may have {MAX_PATCH_BYTES}")));
+        }
+        if index == MAX_PATCHES {
+            warnings.push(warning(index, format!("a DaemonSet may have {MAX_PATCHES} patches, and no more")));
+        }
+    }
+    warnings
+}
+
+/// Variants whose pods the DaemonSet would not know as its own.
+fn unselected(plan: &Plan, spec: &DaemonSetSpec) -> Vec<Warning> {
+    let Ok(selector) = Selector::new(&spec.selector) else { return Vec::new() };
+    let mut warnings = Vec::new();
+    for variant in &plan.variants {
+        let Ok(rendering) = &variant.rendering else { continue };
+        let labels = &rendering.document["metadata"]["labels"];
+        if !selector.matches(|key| labels[key].as_str()) {
+            let by =
+                rendering.origins.iter().rev().find(|origin| origin.path.to_string().starts_with("metadata.labels"));
+            let template = Source { object: plan.object.to_string(), rule: "spec.template.metadata.labels".to_owned() };
+            let rule = by.map_or(template, |origin| origin.set_by.clone());
+            let text = "the labels are not those that spec.selector selects".to_owned();
+            warnings.push(Warning { reason: Reason::BadRule, rule, text });
+        }
+    }
+    warnings
 }
 
 fn update_of(spec: &DaemonSetSpec) -> Update {
@@ -184,6 +226,18 @@ mod tests {
         let plan = planned(json!([{"selector": {}, "patch": patch}]), &[("a", "large")]);
         assert_eq!(told(&plan), [(Reason::Mistake, "spec.patches[0].patch.spec.containers[name=c].imagee")]);
         assert_eq!(plan.warnings[0].text, "Container has no such field; did you mean \"image\"?");
+    }
+
+    #[test]
+    fn what_admission_would_refuse_is_told() {
+        let many: Vec<Value> = (0..12).map(|number| everywhere(&format!("c:{number}"), number)).collect();
+        let plan = planned(json!(many), &[("a", "large")]);
+        assert_eq!(told(&plan)[0], (Reason::BadRule, "spec.patches[10]"));
+        let large = json!({"selector": {}, "patch": {"metadata": {"annotations": {"a": "x".repeat(1100)}}}});
+        assert!(planned(json!([large]), &[("a", "large")]).warnings[0].text.contains("bytes of JSON"));
+        let stolen = json!({"selector": {}, "patch": {"metadata": {"labels": {"app": "other"}}}});
+        let plan = planned(json!([stolen]), &[("a", "large")]);
+        assert_eq!(told(&plan), [(Reason::BadRule, "spec.patches[0]")]);
     }
 
     #[test]

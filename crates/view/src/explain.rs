@@ -12,7 +12,7 @@ use dapple_plan::variant::{Plan, Variant};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::paint::{Tone, paint};
+use crate::paint::{Tone, harmless, paint};
 use crate::plan::{ChangeView, shown};
 
 /// What one node gets of one workload.
@@ -140,14 +140,8 @@ impl ExplainView {
     /// named as in a pod, even where a workload is rendered.
     pub fn field_text(&self, name: &str, colour: bool) -> Result<String, FieldError> {
         let mut text = format!("{}\n", paint(&self.title(), Tone::Heading, colour));
-        let (pointer, value) = match self.field(name) {
-            Ok(found) => found,
-            // What a rule took away can still be explained.
-            Err(error) => match self.find_in(&self.base, name) {
-                Ok(pointer) => (pointer, &Value::Null),
-                Err(_) => return Err(error),
-            },
-        };
+        let Asked { value, concerned } = self.asked(name)?;
+        let name = harmless(name);
         match value {
             Value::Null => _ = writeln!(text, "{name}: not there any more"),
             Value::Object(_) | Value::Array(_) => {
@@ -156,7 +150,6 @@ impl ExplainView {
             }
             plain => _ = writeln!(text, "{name}: {}", yaml::document(plain).trim_end()),
         }
-        let concerned = self.concerning(&pointer);
         if concerned.is_empty() {
             let _ = writeln!(text, "\ncomes from the template");
         }
@@ -167,6 +160,9 @@ impl ExplainView {
                 Some(before) => writeln!(text, "  the template has {before}"),
                 None => writeln!(text, "  the template does not have it"),
             };
+            if !change.built_on.is_empty() {
+                let _ = writeln!(text, "  on top of {}", harmless(&change.built_on.join(", ")));
+            }
             for known in &change.overruled {
                 let line = format!("  overruled: {}, which set {}", known.rule, shown(known.value.as_ref()));
                 let _ = writeln!(text, "{}", paint(&line, Tone::Aside, colour));
@@ -177,17 +173,39 @@ impl ExplainView {
 
     /// One field as data: its value and the changes that concern it.
     pub fn field_value(&self, name: &str) -> Result<Value, FieldError> {
-        let (pointer, value) = self.field(name)?;
+        let Asked { value, concerned } = self.asked(name)?;
         Ok(serde_json::json!({
-            "object": self.object, "subject": self.subject, "field": name,
-            "value": value, "changes": self.concerning(&pointer),
+            "object": self.object, "subject": self.subject, "field": name, "value": value, "changes": concerned,
         }))
     }
 
-    fn field(&self, name: &str) -> Result<(String, &Value), FieldError> {
-        let pointer = self.find_in(&self.document, name)?;
-        let value = self.document.pointer(&pointer).unwrap_or(&Value::Null);
-        Ok((pointer, value))
+    /// A field, be it one that a rule took away.
+    fn asked(&self, name: &str) -> Result<Asked<'_>, FieldError> {
+        let is_inside = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
+        match self.find_in(&self.document, name) {
+            Ok(pointer) => {
+                let value = self.document.pointer(&pointer).unwrap_or(&Value::Null);
+                // What is gone concerns what it was taken out of, not the neighbours that took its place.
+                let concerned = self.concerning(|origin| match origin.path.pointer_in(&self.document) {
+                    Some(known) => is_inside(&known, &pointer) || is_inside(&pointer, &known),
+                    None => origin.path.nearest_in(&self.document).is_some_and(|left| is_inside(&left, &pointer)),
+                });
+                Ok(Asked { value, concerned })
+            }
+            Err(error) => {
+                let Ok(pointer) = self.find_in(&self.base, name) else { return Err(error) };
+                let was_there = |origin: &Origin| origin.path.pointer_in(&self.base);
+                let concerned = self.concerning(|origin| {
+                    was_there(origin).is_some_and(|known| is_inside(&known, &pointer) || is_inside(&pointer, &known))
+                });
+                Ok(Asked { value: &Value::Null, concerned })
+            }
+        }
+    }
+
+    fn concerning(&self, concerns: impl Fn(&Origin) -> bool) -> Vec<&ChangeView> {
+        let all = self.origins.iter().zip(&self.changes);
+        all.filter(|(origin, _)| concerns(origin)).map(|(_, change)| change).collect()
     }
 
     /// Where a document has a field, named from its top or, in a workload, as in a pod.
@@ -200,21 +218,12 @@ impl ExplainView {
             }
         })
     }
+}
 
-    /// Changes at a place, inside it, or of something that holds it.
-    fn concerning(&self, pointer: &str) -> Vec<&ChangeView> {
-        let is_inside = |inner: &str, outer: &str| inner == outer || inner.starts_with(&format!("{outer}/"));
-        let concerns = |origin: &Origin| {
-            let known = origin.path.pointer_in(&self.document).or_else(|| origin.path.pointer_in(&self.base));
-            known.is_some_and(|known| is_inside(&known, pointer) || is_inside(pointer, &known))
-        };
-        self.origins
-            .iter()
-            .zip(&self.changes)
-            .filter(|(origin, _)| concerns(origin))
-            .map(|(_, change)| change)
-            .collect()
-    }
+/// A field that was asked for, and the changes that concern it.
+struct Asked<'a> {
+    value: &'a Value,
+    concerned: Vec<&'a ChangeView>,
 }
 
 /// Whether a pod has what is rendered: admission and controllers add to lists, such as tolerations.
@@ -237,7 +246,9 @@ fn note(change: &ChangeView) -> String {
     };
     let overruled: Vec<&str> = change.overruled.iter().map(|known| known.rule.as_str()).collect();
     let over = if overruled.is_empty() { String::new() } else { format!(", over {}", overruled.join(", ")) };
-    format!("{}{was}{over}", change.set_by)
+    let on =
+        if change.built_on.is_empty() { String::new() } else { format!(", on top of {}", change.built_on.join(", ")) };
+    format!("{}{was}{on}{over}", change.set_by)
 }
 
 /// What fits behind a line: a whole list is better looked up.

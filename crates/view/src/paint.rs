@@ -21,8 +21,19 @@ pub(crate) enum Tone {
     Aside,
 }
 
-/// Text in the colour of its tone, or plain.
+/// Text that can do nothing to a terminal: names and keys are whatever somebody wrote. Letters that steer it, or turn the
+/// direction of writing, are shown as what they are.
+pub(crate) fn harmless(text: &str) -> String {
+    let steers =
+        |letter: char| letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars()
+        .flat_map(|letter| if steers(letter) { letter.escape_default().collect() } else { vec![letter] })
+        .collect()
+}
+
+/// A line in the colour of its tone, or plain.
 pub(crate) fn paint(text: &str, tone: Tone, colour: bool) -> String {
+    let text = harmless(text);
     let code = match tone {
         Tone::Heading => "1",
         Tone::Warning => "33",
@@ -31,7 +42,7 @@ pub(crate) fn paint(text: &str, tone: Tone, colour: bool) -> String {
         Tone::Place => "36",
         Tone::Aside => "2",
     };
-    if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    if colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }
 }
 
 /// A unified difference without file names, three lines of context.
@@ -57,7 +68,7 @@ pub(crate) fn paint_diff(diff: &str, indent: &str, colour: bool) -> String {
         Some(b'+') => paint(line, Tone::Good, colour),
         Some(b'-') => paint(line, Tone::Bad, colour),
         Some(b'@') => paint(line, Tone::Place, colour),
-        _ => line.to_owned(),
+        _ => harmless(line),
     };
     diff.lines().fold(String::new(), |text, each| text + indent + &line(each) + "\n")
 }

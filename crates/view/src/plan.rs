@@ -1,6 +1,6 @@
 //! What each kind of node gets, as `dapple plan` shows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use dapple_api::yaml;
@@ -11,7 +11,7 @@ use dapple_plan::variant::{Plan, Variant, Warning};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::paint::{Tone, count, few, paint, paint_diff, unified};
+use crate::paint::{Tone, count, few, harmless, paint, paint_diff, unified};
 
 /// One workload and its variants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -84,6 +84,9 @@ pub struct ChangeView {
     pub after: Option<Value>,
     /// The rule that set it.
     pub set_by: String,
+    /// The rules that changed it before, and still have a part in it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub built_on: Vec<String>,
     /// The rules that set it before and were overruled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub overruled: Vec<OverruledView>,
@@ -151,7 +154,7 @@ impl PlanView {
             kind: plan.object.kind.clone(),
             namespace: plan.object.namespace.clone(),
             name: plan.object.name.clone(),
-            variants: plan.variants.iter().map(|variant| VariantView::new(variant, &object, &base)).collect(),
+            variants: plan.variants.iter().map(|variant| VariantView::new(variant, &object, &base, locate)).collect(),
             warnings: plan.warnings.iter().map(|known| WarningView::new(known, &object, locate)).collect(),
             pods: None,
             changed: None,
@@ -183,8 +186,10 @@ impl PlanView {
 
     /// For a terminal: with colour or without, `wide` with every node, field and pod.
     pub fn text(&self, colour: bool, wide: bool) -> String {
-        let nodes = self.variants.iter().map(|variant| variant.nodes.len()).sum();
-        let heading = format!("{}: {}, {}", self.object, count(nodes, "node"), count(self.variants.len(), "variant"));
+        // A node in several groups may get several variants.
+        let nodes: BTreeSet<&String> = self.variants.iter().flat_map(|variant| &variant.nodes).collect();
+        let heading =
+            format!("{}: {}, {}", self.object, count(nodes.len(), "node"), count(self.variants.len(), "variant"));
         let mut text = format!("{}\n", paint(&heading, Tone::Heading, colour));
         for variant in &self.variants {
             variant.write(&mut text, &self.object, colour, wide);
@@ -221,7 +226,7 @@ impl WarningView {
 }
 
 impl VariantView {
-    fn new(variant: &Variant, object: &str, base: &str) -> Self {
+    fn new(variant: &Variant, object: &str, base: &str, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
         let misfits = variant.misfits.iter().map(|(node, misfit)| (node.clone(), misfit.to_string())).collect();
         let mut view = Self {
             places: variant.places.clone(),
@@ -239,7 +244,10 @@ impl VariantView {
                 view.changes = rendering.origins.iter().map(|origin| ChangeView::new(origin, object)).collect();
                 view.diff = unified(base, &yaml::document(&rendering.document));
             }
-            Err(error) => view.error = Some(error.to_string()),
+            Err(error) => {
+                let at = locate(&error.source_of_edit).map(|at| format!("{at}: ")).unwrap_or_default();
+                view.error = Some(format!("{at}{error}"));
+            }
         }
         view
     }
@@ -256,7 +264,7 @@ impl VariantView {
         for rules in self.rules.chunk_by(|one, other| one.object == other.object) {
             let names: Vec<&str> = rules.iter().map(|known| known.rule.as_str()).collect();
             let of = if rules[0].object == object { String::new() } else { format!("{} ", rules[0].object) };
-            let _ = writeln!(text, "    by {of}{}", names.join(", "));
+            let _ = writeln!(text, "    {}", harmless(&format!("by {of}{}", names.join(", "))));
         }
         if let Some(error) = &self.error {
             let kept = if self.nodes.is_empty() { "" } else { "; these nodes keep what they run" };
@@ -264,7 +272,9 @@ impl VariantView {
             let _ = writeln!(text, "    {}", paint(&line, Tone::Bad, colour));
         }
         text.push_str(&paint_diff(&self.diff, "    ", colour));
-        for change in self.changes.iter().filter(|change| wide || !change.overruled.is_empty()) {
+        for change in
+            self.changes.iter().filter(|change| wide || !change.overruled.is_empty() || !change.built_on.is_empty())
+        {
             change.write(text, colour, wide);
         }
         let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -294,6 +304,7 @@ impl ChangeView {
             before: origin.before.clone(),
             after: origin.after.clone(),
             set_by: rule(&origin.set_by, object),
+            built_on: origin.built_on.iter().map(|source| rule(source, object)).collect(),
             overruled: origin.overruled.iter().map(overruled).collect(),
         }
     }
@@ -306,6 +317,9 @@ impl ChangeView {
                 (Some(before), None) => write!(line, " removes {before}"),
                 (None, after) => write!(line, " adds {}", shown(after.as_ref())),
             };
+        }
+        if !self.built_on.is_empty() {
+            let _ = write!(line, "{}on top of {}", if wide { ", " } else { " " }, self.built_on.join(", "));
         }
         if !self.overruled.is_empty() {
             let rules: Vec<&str> = self.overruled.iter().map(|known| known.rule.as_str()).collect();
@@ -352,7 +366,7 @@ impl PodsView {
         let _ = writeln!(text, "\n  pods: {told}");
         for pod in self.each.iter().filter(|_| wide) {
             let name = pod.pod.as_deref().unwrap_or("a pod");
-            let _ = writeln!(text, "    {name} on {}: {}", pod.node, pod.fate);
+            let _ = writeln!(text, "    {}", harmless(&format!("{name} on {}: {}", pod.node, pod.fate)));
         }
     }
 }

@@ -217,3 +217,65 @@ fn any_field_can_be_explained() {
     assert!(image.contains("set by spec.patches[0]") && image.contains("the template has \"c:1\""), "{image}");
     assert!(field("spec.containers").contains("  - name: c\n"), "{}", field("spec.containers"));
 }
+
+/// Names and keys are whatever somebody wrote: they must not steer a terminal.
+#[test]
+fn nothing_that_is_printed_steers_a_terminal() {
+    let (_folder, file) = written(
+        daemonset(" [{selector: {}, patch: {spec: {\"a\\e[2J\\u202e\": 1}}}]")
+            .replace("name: a", "name: \"a\\e]0;x\\a\""),
+    );
+    let (_, shown, said) = plan(&file, &[]);
+    assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']) && !said.contains('\u{1b}'), "{shown:?} {said:?}");
+    assert!(shown.contains("a\\u{1b}]0;x\\u{7}"), "{shown}");
+}
+
+/// A folder that links to itself has an end, and a full disk is no success.
+#[test]
+fn loops_of_links_end_and_what_cannot_be_written_is_told() {
+    let (folder, _) = written(daemonset(" []"));
+    for link in ["one", "two"] {
+        std::os::unix::fs::symlink(folder.path(), folder.path().join(link)).unwrap();
+    }
+    assert_eq!(plan(folder.path(), &[]).0, Some(0));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let fleet = repository("fleets/example.yaml");
+    let status = std::process::Command::new(crate::support::DAPPLE)
+        .args(["plan", "-f", folder.path().to_str().unwrap(), "--nodes", fleet.to_str().unwrap()])
+        .stdout(full)
+        .stderr(std::process::Stdio::null())
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+/// Rules that build on each other are no fight, and rules that undo each other are one.
+#[test]
+fn parts_and_fights_are_told_apart() {
+    let args = |word: &str| format!("{{containerName: nginx, operator: add, value: [{word}]}}");
+    let policy = format!(
+        "apiVersion: groupmanagement.kubeedge.io/v1alpha1\nkind: OverridePolicy\nmetadata: {{name: nginx-overridepolicy}}\n\
+         spec: {{overrideRules: [{{argsOverrider: [{}, {}]}}]}}\n",
+        args("--one"),
+        args("--two")
+    );
+    let (folder, _) = written(policy);
+    for file in ["nginx.yaml", "nodegroups.yaml", "policies.yaml"] {
+        let text = std::fs::read_to_string(repository("examples/group").join(file)).unwrap();
+        // The first, so that the policy above takes the place of the example's.
+        std::fs::write(folder.path().join(format!("a-{file}")), text).unwrap();
+    }
+    let (_, shown, _) = plan(folder.path(), &[]);
+    assert!(!shown.contains("changes nothing"), "{shown}");
+    assert!(shown.contains("argsOverrider[1] on top of"), "{shown}");
+
+    let patch = |image: &str| {
+        format!("\n  - selector: {{}}\n    patch: {{spec: {{containers: [{{name: c, image: '{image}'}}]}}}}")
+    };
+    let (code, shown) = planned(&format!("{}{}", patch("c:2"), patch("c:1")));
+    assert!(
+        shown.contains("spec.patches[0]: spec.patches[1] sets spec.containers[name=c].image differently"),
+        "{shown}"
+    );
+    assert_eq!(code, Some(0), "every node gets the template");
+}
