@@ -4,8 +4,11 @@
 //! merge by a key are told apart by it, so that `env[name=CACHE].value` stays one field wherever it stands; the order of
 //! such a list is a place of its own, and differs only if items that both have changed places.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
+use crate::lookup::Lookup;
 use crate::path::{Path, Trail};
 use crate::schema::{Merge, Shape};
 
@@ -37,9 +40,9 @@ pub(crate) fn differences(before: &Value, after: &Value, shape: Shape) -> Vec<Di
 }
 
 /// Whether items that both have are in the same order in both.
-fn same_order(before: &[&Value], after: &[&Value]) -> bool {
-    let in_before = before.iter().filter(|key| after.contains(key));
-    in_before.eq(after.iter().filter(|key| before.contains(key)))
+fn same_order(before: &Lookup<'_>, after: &Lookup<'_>) -> bool {
+    let in_before = before.values().iter().filter(|key| after.position(key).is_some());
+    in_before.eq(after.values().iter().filter(|key| before.position(key).is_some()))
 }
 
 /// What the schema says of a value.
@@ -83,7 +86,9 @@ impl<'a> Parts<'a> {
                     .iter()
                     .map(|item| Some((item.get(key).filter(|key| !key.is_object() && !key.is_array())?, item)));
                 match keyed.collect::<Option<Vec<_>>>() {
-                    Some(keyed) if are_distinct(&keyed) => Self::Items(key, keyed),
+                    Some(keyed) if Lookup::of(keyed.iter().map(|(key, _)| *key)).is_distinct() => {
+                        Self::Items(key, keyed)
+                    }
                     _ => Self::Leaf(value),
                 }
             }
@@ -92,12 +97,9 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn are_distinct(keyed: &[(&Value, &Value)]) -> bool {
-    keyed.iter().enumerate().all(|(number, (key, _))| keyed[..number].iter().all(|(other, _)| other != key))
-}
-
 /// Compares what differs. What is equal is told by the caller, before a step is taken: most of a template is.
 fn compare(before: Option<&Value>, after: Option<&Value>, at: At, trail: &Trail<'_>, found: &mut Vec<Difference>) {
+    let (whole_before, whole_after) = (before, after);
     match (before.map(|value| Parts::of(value, at)), after.map(|value| Parts::of(value, at))) {
         (Some(Parts::Fields(before)), Some(Parts::Fields(after))) => {
             let both = before.iter().map(|(name, value)| (name, Some(value), after.get(name)));
@@ -115,23 +117,27 @@ fn compare(before: Option<&Value>, after: Option<&Value>, at: At, trail: &Trail<
         (Some(Parts::Leaf(before)), Some(Parts::Leaf(after))) => {
             found.push((leaf_at(trail), Some(before.clone()), Some(after.clone())));
         }
+        // Items that cannot be told apart on one side make the whole list one leaf on both.
+        (Some(Parts::Items(..)), Some(Parts::Leaf(Value::Array(_))))
+        | (Some(Parts::Leaf(Value::Array(_))), Some(Parts::Items(..))) => {
+            found.push((leaf_at(trail), whole_before.cloned(), whole_after.cloned()));
+        }
         (before, after) => {
-            let known = found.len();
+            // A leaf that was there before and is there after is one difference, not two.
+            let mut known: BTreeMap<Place, usize> = BTreeMap::new();
             if let Some(before) = before {
-                each_leaf(before, at, trail, &mut |trail, leaf| found.push((leaf_at(trail), Some(leaf.clone()), None)));
+                each_leaf(before, at, trail, &mut |trail, leaf| {
+                    known.insert(leaf_at(trail), found.len());
+                    found.push((leaf_at(trail), Some(leaf.clone()), None));
+                });
             }
             if let Some(after) = after {
-                each_leaf(after, at, trail, &mut |trail, leaf| set_after(found, known, leaf_at(trail), leaf));
+                each_leaf(after, at, trail, &mut |trail, leaf| match known.get(&leaf_at(trail)) {
+                    Some(index) => found[*index].2 = Some(leaf.clone()),
+                    None => found.push((leaf_at(trail), None, Some(leaf.clone()))),
+                });
             }
         }
-    }
-}
-
-/// A leaf that was there before and is there after is one difference, not two. What was there before is behind `known`.
-fn set_after(found: &mut Vec<Difference>, known: usize, place: Place, leaf: &Value) {
-    match found[known..].iter_mut().find(|(known, _, _)| *known == place) {
-        Some((_, _, after)) => *after = Some(leaf.clone()),
-        None => found.push((place, None, Some(leaf.clone()))),
     }
 }
 
@@ -143,22 +149,22 @@ fn compare_items(
     trail: &Trail<'_>,
     found: &mut Vec<Difference>,
 ) {
-    fn find<'a>(items: &[(&Value, &'a Value)], wanted: &Value) -> Option<&'a Value> {
-        items.iter().find(|(known, _)| *known == wanted).map(|(_, item)| *item)
-    }
-    let both = before.iter().map(|(value, item)| (*value, Some(*item), find(after, value)));
+    let (old_keys, new_keys) =
+        (Lookup::of(before.iter().map(|(key, _)| *key)), Lookup::of(after.iter().map(|(key, _)| *key)));
+    let both = before.iter().map(|(value, item)| {
+        let now = new_keys.position(value).map(|index| after[index].1);
+        (*value, Some(*item), now)
+    });
     let new = after
         .iter()
-        .filter(|(value, _)| find(before, value).is_none())
+        .filter(|(value, _)| old_keys.position(value).is_none())
         .map(|(value, item)| (*value, None, Some(*item)));
     for (value, old, now) in both.chain(new).filter(|(_, old, now)| old != now) {
         compare(old, now, at.item(), &trail.keyed(key, value), found);
     }
-    let (old, new): (Vec<&Value>, Vec<&Value>) =
-        (before.iter().map(|(key, _)| *key).collect(), after.iter().map(|(key, _)| *key).collect());
-    if !same_order(&old, &new) {
-        let list = |keys: Vec<&Value>| Some(Value::Array(keys.into_iter().cloned().collect()));
-        found.push((Place { path: trail.path(), is_order: true }, list(old), list(new)));
+    if !same_order(&old_keys, &new_keys) {
+        let list = |keys: Lookup<'_>| Some(Value::Array(keys.values().iter().copied().cloned().collect()));
+        found.push((Place { path: trail.path(), is_order: true }, list(old_keys), list(new_keys)));
     }
 }
 

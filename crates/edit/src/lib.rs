@@ -12,6 +12,7 @@ pub mod field;
 pub mod group;
 pub mod image;
 mod leaves;
+mod lookup;
 pub mod meaning;
 pub mod merge;
 pub mod path;

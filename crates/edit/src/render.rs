@@ -93,10 +93,11 @@ fn steps_of<'a>(place: &Place, histories: &'a BTreeMap<Place, Vec<Step>>) -> Opt
     if let Some((last, earlier)) = histories.get(place).and_then(|steps| steps.split_last()) {
         return Some((last.number, earlier));
     }
-    // An order that no single edit changed: one took an item out and another put it back elsewhere. The last that
-    // touched the list did it.
-    let below = histories.iter().filter(|(known, _)| known.path().is_below(place.path()));
-    let last = below.filter_map(|(_, steps)| steps.last()).max_by_key(|step| step.number)?;
+    // An order that no single edit changed: one took an item out and another put it back elsewhere. Or a list whose items
+    // could not be told apart for a while. The last that touched the list did it.
+    let is_near = |known: &Path| known.is_below(place.path()) || place.path().is_below(known);
+    let near = histories.iter().filter(|(known, _)| is_near(known.path()));
+    let last = near.filter_map(|(_, steps)| steps.last()).max_by_key(|step| step.number)?;
     Some((last.number, &[]))
 }
 

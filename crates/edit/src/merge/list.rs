@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::order::{Places, arrange, is_deleted};
 use super::{DIRECTIVE, MergeError, Nulls, Problem, added, known_list, merge_map, same_type};
+use crate::lookup::Lookup;
 use crate::path::Trail;
 use crate::schema::Shape;
 
@@ -68,24 +69,25 @@ fn merge_items(
 
 /// Merges plain values.
 fn merge_set(original: &mut Vec<Value>, patch: &[Value]) -> Merged {
-    let mut known: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
-    for value in original.drain(..) {
-        if !known.contains(&value) {
+    let mut known = Lookup::default();
+    for value in original.iter() {
+        if known.position(value).is_none() {
             known.push(value);
         }
     }
     let server_count = known.len();
     for value in patch {
-        if !known.contains(value) {
-            known.push(value.clone());
+        if known.position(value).is_none() {
+            known.push(value);
         }
     }
-    let places = known.iter().enumerate().map(|(index, value)| Places {
-        in_patch: patch.iter().position(|wanted| wanted == value),
+    let in_patch = Lookup::of(patch.iter());
+    let places = known.values().iter().enumerate().map(|(index, value)| Places {
+        in_patch: in_patch.position(value),
         in_server: (index < server_count).then_some(index),
     });
     let places = places.collect();
-    *original = known;
+    *original = known.values().iter().copied().cloned().collect();
     Merged { places, server_order: ServerOrder::OfFirst(server_count) }
 }
 
@@ -107,7 +109,8 @@ pub(super) fn delete(
         arrange(original, &merged.places);
         return Ok(());
     }
-    original.retain(|value| !gone.contains(value));
+    let gone = Lookup::of(gone.iter());
+    original.retain(|value| gone.position(value).is_none());
     Ok(())
 }
 
@@ -161,18 +164,18 @@ fn match_items<'a>(
     trail: &Trail<'_>,
 ) -> Result<Matches<'a>> {
     let no_key = || Problem::NoMergeKey(key).at(trail);
-    let mut keys: Vec<&Value> = Vec::with_capacity(original.len() + patch.len());
+    let mut keys = Lookup::default();
     let mut places: Vec<Places> = Vec::with_capacity(original.len() + patch.len());
     for known in original {
         let value = key_of(known, key).ok_or_else(no_key)?;
-        let first = keys.iter().position(|other| *other == value);
+        let first = keys.position(value);
         places.push(Places { in_patch: None, in_server: first.or(Some(keys.len())) });
         keys.push(value);
     }
     let mut targets = Vec::with_capacity(patch.len());
     for (number, wanted) in patch.iter().enumerate() {
         let value = plain_key(wanted, key, trail)?;
-        let target = keys.iter().position(|other| *other == value);
+        let target = keys.position(value);
         match target {
             // As everywhere in a patch, the null deletes the field, and then there is no key.
             Some(_) if value.is_null() => return Err(no_key()),
@@ -185,7 +188,7 @@ fn match_items<'a>(
         targets.push((value, target.unwrap_or(keys.len() - 1)));
     }
     // Upstream finds out that a key cannot be compared when it compares, so not in a list of one.
-    if keys.len() > 1 && keys.iter().any(|value| !is_plain(value)) {
+    if keys.len() > 1 && keys.values().iter().any(|value| !is_plain(value)) {
         return Err(Problem::KeyNotPlain(key).at(trail));
     }
     for known in 0..original.len() {
@@ -333,10 +336,10 @@ fn put_in_order(
     trail: &Trail<'_>,
 ) -> Result<()> {
     let patch_order = order.iter().map(|place| identity(place, key, trail)).collect::<Result<Vec<_>>>()?;
+    let (patch_order, server_order) = (Lookup::of(patch_order.into_iter()), Lookup::of(server_order.iter()));
     let places = merged.iter().map(|item| {
         let what = key.map_or_else(|| identity(item, None, trail), |key| plain_key(item, key, trail))?;
-        let in_patch = patch_order.iter().position(|known| *known == what);
-        Ok(Places { in_patch, in_server: server_order.iter().position(|known| known == what) })
+        Ok(Places { in_patch: patch_order.position(what), in_server: server_order.position(what) })
     });
     let places = places.collect::<Result<Vec<_>>>()?;
     arrange(merged, &places);

@@ -350,3 +350,30 @@ fn a_null_list_is_an_empty_one() {
     assert_eq!((&container["args"], &container["env"][0]["value"]), (&json!(["x"]), &json!("1")));
     assert_eq!(rendered["spec"]["tolerations"], json!([{"key": "t"}]));
 }
+
+/// Ten thousand containers, every one patched, some moved: the work grows with the list, not with its square.
+#[test]
+fn long_lists_are_rendered_like_short_ones() {
+    let containers = |image: &str| -> Vec<Value> {
+        (0..10_000).map(|number| json!({"name": format!("c{number}"), "image": image})).collect()
+    };
+    let template = json!({"spec": {"containers": containers("a")}});
+    let mut patch = containers("b");
+    patch.reverse();
+    let order: Vec<Value> = patch.iter().map(|container| json!({"name": container["name"]})).collect();
+    let edits = [
+        merge("all", json!({"spec": {"containers": patch, "$setElementOrder/containers": order}})),
+        merge("one", json!({"spec": {"containers": [{"name": "c7", "image": "c"}]}})),
+        merge(
+            "words",
+            json!({"metadata": {"finalizers": (0..10_000).map(|number| number.to_string()).collect::<Vec<_>>()}}),
+        ),
+    ];
+    let rendering = render(Document::PodTemplate, &template, &edits.iter().collect::<Vec<_>>()).unwrap();
+    let rendered = rendering.document["spec"]["containers"].as_array().unwrap();
+    assert_eq!(
+        (rendered.len(), &rendered[0]["name"], &rendered[9_992]["image"]),
+        (10_000, &json!("c9999"), &json!("c"))
+    );
+    assert_eq!(rendering.origins.len(), 1 + 10_000 + 1, "finalizers, images, and the order");
+}
