@@ -86,7 +86,7 @@ impl RollingUpdate {
 }
 
 /// Whether a number or percentage is zero.
-fn is_zero(value: &IntOrString) -> bool {
+pub(super) fn is_zero(value: &IntOrString) -> bool {
     match value {
         IntOrString::Int(number) => *number == 0,
         IntOrString::String(text) => text.trim_end_matches('%') == "0",

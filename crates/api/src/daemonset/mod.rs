@@ -1,11 +1,13 @@
 //! The Advanced DaemonSet: one pod per node, with patches by node label.
 
+mod convert;
 mod defaults;
 pub mod v1alpha1;
 pub mod v1beta1;
 
 use crate::crd::{Crd, Version, age, column, wide};
 
+pub use convert::{ConversionError, V1ALPHA1_ANNOTATION, V1BETA1_ANNOTATION, convert};
 pub use v1beta1::{
     DaemonSet, DaemonSetPatch, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy, Lifecycle, LifecycleHook,
     RollingUpdate, RollingUpdateType, ScaleStrategy, UpdateStrategyType,

@@ -1,4 +1,4 @@
-//! The older version: declared, not served until conversion exists.
+//! The older version: declared, not served until a webhook calls [`convert`](super::convert()).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -146,6 +146,10 @@ pub struct DaemonSetStatus {
     /// Changes where the name of a new revision is taken already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
+    /// The revision that nodes held back by the partition have.
+    // OpenKruise has no such field. It is one here, since writes of the spec can lose an annotation, but no status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
     /// The newest revision: `updateRevision` in v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemon_set_hash: Option<String>,

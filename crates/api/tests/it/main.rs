@@ -2,6 +2,8 @@
 #![allow(clippy::expect_used)]
 
 mod cases;
+mod convert;
+mod convert_properties;
 mod defaults;
 mod drift;
 mod examples;
