@@ -20,17 +20,20 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// A family of APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
+    /// DaemonSet.
+    DaemonSet,
     /// NodeGroup, PropagationPolicy, OverridePolicy.
     Group,
 }
 
 impl Family {
     /// Every family there is.
-    pub const ALL: [Self; 1] = [Self::Group];
+    pub const ALL: [Self; 2] = [Self::DaemonSet, Self::Group];
 
     /// Its name, as in `--families`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::DaemonSet => "daemonset",
             Self::Group => "group",
         }
     }
@@ -38,6 +41,7 @@ impl Family {
     /// The CRDs that its controllers need.
     fn crds(self) -> &'static [&'static str] {
         match self {
+            Self::DaemonSet => &["daemonsets.apps.kruise.io"],
             Self::Group => &["nodegroups.groupmanagement.kubeedge.io"],
         }
     }

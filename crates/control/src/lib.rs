@@ -5,6 +5,7 @@
 //! and nothing is decided on a view that is not complete or has not seen our own last write ([`store`]).
 
 pub mod client;
+pub mod daemonset;
 pub mod env;
 pub mod events;
 pub mod family;

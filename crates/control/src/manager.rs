@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::client::{Limits, connect, guarded};
+use crate::daemonset::DaemonSets;
 use crate::env::Env;
 use crate::events::Recorder;
 use crate::family::Family;
@@ -122,10 +123,16 @@ async fn run_family(
         tokio::select! { biased; () = feeds.stop.cancelled() => return, () = ours => {} }
         readiness.note(family.name(), false);
         let feeds = Feeds { stop: feeds.stop.child_token(), ..feeds.clone() };
-        let work = match family {
-            Family::Group => run_controller(Groups::start(&feeds), &feeds, workers, leading.clone(), || {
-                readiness.note(family.name(), true);
-            }),
+        let on_ready = || readiness.note(family.name(), true);
+        let work = async {
+            match family {
+                Family::DaemonSet => {
+                    run_controller(DaemonSets::start(&feeds), &feeds, workers, leading.clone(), on_ready).await;
+                }
+                Family::Group => {
+                    run_controller(Groups::start(&feeds), &feeds, workers, leading.clone(), on_ready).await;
+                }
+            }
         };
         let given_up = async {
             family.not_ours(&feeds.client, &feeds.metrics).await;

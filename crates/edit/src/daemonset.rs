@@ -1,6 +1,6 @@
 //! The patches of a DaemonSet as edits.
 
-use dapple_api::daemonset::DaemonSetSpec;
+use dapple_api::daemonset::DaemonSetPatch;
 use dapple_api::selector::{Selector, SelectorError};
 
 use crate::edit::{Change, Edit, Source};
@@ -26,8 +26,8 @@ pub struct BadSelector {
 
 /// The patches of a DaemonSet in the order they apply: ascending priority, list order within one priority. One that is
 /// wrong does not keep the others from being used.
-pub fn patches(object: &str, spec: &DaemonSetSpec) -> (Vec<Patch>, Vec<BadSelector>) {
-    let mut in_order: Vec<_> = spec.patches.iter().enumerate().collect();
+pub fn patches(object: &str, patches: &[DaemonSetPatch]) -> (Vec<Patch>, Vec<BadSelector>) {
+    let mut in_order: Vec<_> = patches.iter().enumerate().collect();
     in_order.sort_by_key(|(_, patch)| patch.priority());
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     for (index, patch) in in_order {

@@ -2,10 +2,12 @@
 //!
 //! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
+pub mod desired;
 pub mod order;
 pub mod pod;
 pub mod pods;
 pub mod revision;
+pub mod status;
 
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ pub fn plan<'a>(
     nodes: impl Iterator<Item = Node<'a>>,
     overrides: &Overrides,
 ) -> Plan {
-    let (patches, bad) = patches(&object.to_string(), spec);
+    let (patches, bad) = patches(&object.to_string(), &spec.patches);
     let mut by_rules: BTreeMap<(Vec<usize>, Option<usize>), Vec<Node<'a>>> = BTreeMap::new();
     for node in nodes {
         let matches = |patch: &Patch| patch.selector.matches(|key| node.labels.get(key));

@@ -26,6 +26,8 @@ pub struct Pod {
     pub owner: Option<Arc<str>>,
     /// The node it is bound to.
     pub node: Option<Arc<str>>,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
     /// `status.phase`.
     pub phase: Arc<str>,
     /// Since when its Ready condition is True, in seconds; `None` while it is not.
@@ -68,6 +70,7 @@ struct PodMeta {
     annotations: BTreeMap<String, String>,
     #[serde(default)]
     owner_references: Vec<Owner>,
+    creation_timestamp: Option<Timestamp>,
     deletion_timestamp: Option<Timestamp>,
 }
 
@@ -82,6 +85,7 @@ struct Owner {
 #[serde(rename_all = "camelCase", default)]
 struct PodSpec {
     node_name: Option<String>,
+    affinity: Affinity,
     containers: Vec<ContainerWire>,
 }
 
@@ -118,6 +122,51 @@ struct ContainerStatus {
     ready: bool,
 }
 
+/// As much of a pod's affinity as names the one node that it waits for.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Affinity {
+    node_affinity: NodeAffinity,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeAffinity {
+    required_during_scheduling_ignored_during_execution: NodeSelector,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeSelector {
+    node_selector_terms: Vec<NodeTerm>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NodeTerm {
+    match_fields: Vec<NodeField>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct NodeField {
+    key: String,
+    #[serde(default)]
+    values: Vec<String>,
+}
+
+impl PodSpec {
+    /// The pod's node, or the one that it waits for: a DaemonSet's pod names it before the scheduler has seen it.
+    fn node(&self) -> Option<&String> {
+        let terms =
+            &self.affinity.node_affinity.required_during_scheduling_ignored_during_execution.node_selector_terms;
+        let named = || match terms.as_slice() {
+            [term] => term.match_fields.iter().find(|field| field.key == "metadata.name")?.values.first(),
+            _ => None,
+        };
+        self.node_name.as_ref().or_else(named)
+    }
+}
+
 impl Wire for PodWire {
     const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
 }
@@ -144,7 +193,8 @@ impl Cached for Pod {
             labels: StringMap::new(&metadata.labels, strings),
             annotations: StringMap::new(&metadata.annotations, strings),
             owner: owner.map(|owner| strings.share(&owner.uid)),
-            node: spec.node_name.map(|node| strings.share(&node)),
+            node: spec.node().map(|node| strings.share(node)),
+            created: metadata.creation_timestamp.map_or(0, Timestamp::as_second),
             phase: strings.share(&status.phase),
             ready_since: ready.map(|is| is.last_transition_time.map_or(0, Timestamp::as_second)),
             terminating: metadata.deletion_timestamp.is_some(),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
+mod daemonset;
 mod explain;
 mod foreign;
 mod group;

@@ -18,7 +18,7 @@ fn example(file: &str, kind: &str) -> Value {
 }
 
 fn rendered(set: &DaemonSet, labels: &[(&str, &'static str)]) -> Rendering {
-    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec);
+    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec.patches);
     assert!(bad.is_empty());
     let label = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
     render(Document::PodTemplate, &set.spec.template.0, &daemonset::edits_for(&patches, label)).unwrap()
@@ -57,7 +57,7 @@ fn higher_priority_wins_and_a_bad_selector_spoils_nothing() {
         {"selector": {}, "patch": patch("last"), "priority": 5},
     ]);
     let set: DaemonSet = serde_json::from_value(value).unwrap();
-    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec);
+    let (patches, bad) = daemonset::patches("DaemonSet", &set.spec.patches);
     let order: Vec<&str> = patches.iter().map(|patch| patch.edit.source.rule.as_str()).collect();
     assert_eq!(order, ["spec.patches[1]", "spec.patches[0]", "spec.patches[3]"]);
     assert!(

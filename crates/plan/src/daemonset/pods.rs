@@ -49,7 +49,7 @@ pub struct PodState {
 }
 
 impl PodState {
-    fn is_live(&self) -> bool {
+    pub(crate) fn is_live(&self) -> bool {
         !self.is_terminating && !self.has_ended
     }
 }

@@ -16,6 +16,8 @@ pub struct Revision {
     pub name: String,
     /// Its number: the newest has the highest.
     pub number: i64,
+    /// What pods of its template carry, if no patch is for their node.
+    pub hash: String,
     /// What it holds.
     pub data: Value,
 }
@@ -72,17 +74,28 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
         Some(found) => Step::Renumber { name: found.name.clone(), number: newest + 1 },
         None => {
             let name = format!("{object}-{}", hash(&json!([wanted, collisions])));
-            Step::Create(Revision { name, number: newest + 1, data: data_of(spec) })
+            Step::Create(Revision {
+                name,
+                number: newest + 1,
+                hash: template_hash(spec, revisions),
+                data: data_of(spec),
+            })
         }
     }
 }
 
+/// What pods of this template carry: what those of an earlier revision with the same template do, so that a change of
+/// patches restarts nobody whom no patch is for; else a hash of what the template means.
+fn template_hash(spec: &DaemonSetSpec, revisions: &[Revision]) -> String {
+    let wanted = meaning(Document::PodTemplate, &spec.template.0);
+    let is_same = |revision: &&Revision| {
+        spec_of(&revision.data).is_some_and(|(template, _)| meaning(Document::PodTemplate, &template) == wanted)
+    };
+    revisions.iter().rev().find(is_same).map_or_else(|| hash(&wanted), |revision| revision.hash.clone())
+}
+
 /// Revisions that may go: the oldest beyond the limit, but none that is still needed.
-pub fn surplus<'a>(
-    revisions: &'a [Revision],
-    limit: usize,
-    is_needed: impl Fn(&Revision) -> bool,
-) -> Vec<&'a Revision> {
+pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revision) -> bool) -> Vec<&Revision> {
     let mut spare: Vec<&Revision> = revisions.iter().filter(|revision| !is_needed(revision)).collect();
     spare.sort_by_key(|revision| (revision.number, revision.name.clone()));
     spare.truncate(spare.len().saturating_sub(limit));
@@ -115,7 +128,12 @@ mod tests {
     fn foreign(name: &str, number: i64, image: &str) -> Revision {
         let template = json!({"$patch": "replace", "metadata": {"creationTimestamp": null, "labels": {"app": "a"}},
             "spec": {"containers": [{"image": image, "name": "agent", "resources": {}}]}});
-        Revision { name: name.to_owned(), number, data: json!({"spec": {"template": template}}) }
+        Revision {
+            name: name.to_owned(),
+            number,
+            hash: format!("hash-of-{image}"),
+            data: json!({"spec": {"template": template}}),
+        }
     }
 
     fn created(step: Step) -> Revision {
@@ -151,6 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_no_patch_is_for_keep_their_hash() {
+        let patch = json!([{"selector": {}, "patch": {"spec": {"priority": 1}}}]);
+        let left = [foreign("a-old", 1, "agent:1"), foreign("a-new", 2, "agent:2")];
+        assert_eq!(created(settle("a", &spec("agent:2", patch.clone()), &left, 0)).hash, "hash-of-agent:2");
+        let first = created(settle("a", &spec("agent:3", json!([])), &[], 0));
+        let patched = created(settle("a", &spec("agent:3", patch), std::slice::from_ref(&first), 0));
+        assert_eq!(first.hash, patched.hash);
+        assert_ne!(first.name, patched.name);
+    }
+
+    #[test]
     fn going_back_brings_template_and_patches() {
         let before =
             spec("agent:1", json!([{"selector": {"matchLabels": {"x": "y"}}, "patch": {"spec": {}}, "priority": 3}]));
@@ -175,7 +204,12 @@ mod tests {
 
     #[test]
     fn one_that_cannot_be_read_is_like_no_other() {
-        let broken = Revision { name: "a-x".to_owned(), number: 9, data: json!({"spec": {"template": "?"}}) };
+        let broken = Revision {
+            name: "a-x".to_owned(),
+            number: 9,
+            hash: String::new(),
+            data: json!({"spec": {"template": "?"}}),
+        };
         assert_eq!(created(settle("a", &spec("agent:1", json!([])), &[broken], 0)).number, 10);
     }
 }

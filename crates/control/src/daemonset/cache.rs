@@ -1,0 +1,139 @@
+//! DaemonSets and their revisions as the controller keeps them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::observed::{KindInfo, Wire};
+use crate::slim::Interner;
+use crate::store::{Cached, Index, Meta};
+
+/// The API group whose revisions are ours.
+const GROUP: &str = "apps.kruise.io";
+
+/// A cached DaemonSet. They are few: spec and status are kept whole.
+#[derive(Debug)]
+pub struct Set {
+    pub(super) meta: Meta,
+    pub(super) generation: Option<i64>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) is_terminating: bool,
+    pub(super) spec: DaemonSetSpec,
+    pub(super) status: DaemonSetStatus,
+}
+
+/// The fields of a DaemonSet that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SetWire {
+    metadata: SetMeta,
+    spec: DaemonSetSpec,
+    #[serde(default)]
+    status: Option<DaemonSetStatus>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SetMeta {
+    generation: Option<i64>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<Timestamp>,
+}
+
+impl Wire for SetWire {
+    const KIND: KindInfo = KindInfo { group: GROUP, version: "v1beta1", kind: "DaemonSet", plural: "daemonsets" };
+}
+
+impl Cached for Set {
+    type Wire = SetWire;
+
+    fn slim(meta: Meta, wire: SetWire, _: &mut Interner) -> Self {
+        Self {
+            meta,
+            generation: wire.metadata.generation,
+            annotations: wire.metadata.annotations,
+            is_terminating: wire.metadata.deletion_timestamp.is_some(),
+            spec: wire.spec,
+            status: wire.status.unwrap_or_default(),
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn index(&self, _: &mut dyn FnMut(Index, Arc<str>)) {}
+}
+
+/// A cached ControllerRevision. Those of other kinds are kept by name only.
+#[derive(Debug)]
+pub struct SetRevision {
+    pub(super) meta: Meta,
+    pub(super) owner: Option<Arc<str>>,
+    pub(super) number: i64,
+    pub(super) hash: Option<String>,
+    pub(super) data: Value,
+}
+
+/// The fields of a ControllerRevision that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct RevisionWire {
+    metadata: RevisionMeta,
+    revision: i64,
+    #[serde(default)]
+    data: Value,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RevisionMeta {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    api_version: String,
+    uid: String,
+    #[serde(default)]
+    controller: bool,
+}
+
+impl Wire for RevisionWire {
+    const KIND: KindInfo =
+        KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+}
+
+impl Cached for SetRevision {
+    type Wire = RevisionWire;
+
+    fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
+        let is_ours = |owner: &&Owner| owner.controller && owner.api_version.starts_with(GROUP);
+        let owner = wire.metadata.owner_references.iter().find(is_ours).map(|owner| strings.share(&owner.uid));
+        Self {
+            meta,
+            number: wire.revision,
+            hash: wire.metadata.labels.get(dapple_plan::daemonset::pod::HASH_LABEL).cloned(),
+            // Templates of other kinds are nobody's business here.
+            data: if owner.is_some() { wire.data } else { Value::Null },
+            owner,
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>)) {
+        if let Some(owner) = &self.owner {
+            add(Index::Owner, owner.clone());
+        }
+    }
+}
