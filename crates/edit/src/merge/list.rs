@@ -336,9 +336,19 @@ fn put_in_order(
     trail: &Trail<'_>,
 ) -> Result<()> {
     let patch_order = order.iter().map(|place| identity(place, key, trail)).collect::<Result<Vec<_>>>()?;
-    let (patch_order, server_order) = (Lookup::of(patch_order.into_iter()), Lookup::of(server_order.iter()));
+    // Upstream finds out that keys cannot be compared when it compares two of one type: those of a list with the given
+    // order always, and with the server's unless there is but one.
+    let (is_alone, server_order) = (merged.len() == 1, Lookup::of(server_order.iter()));
+    let patch_order = Lookup::of(patch_order.into_iter());
+    let is_compared = |what: &Value| {
+        let server_keys = if is_alone { &[] } else { server_order.values() };
+        patch_order.values().iter().chain(server_keys).any(|key| same_type(key, what))
+    };
     let places = merged.iter().map(|item| {
-        let what = key.map_or_else(|| identity(item, None, trail), |key| plain_key(item, key, trail))?;
+        let what = identity(item, key, trail)?;
+        if let Some(key) = key.filter(|_| !is_plain(what) && is_compared(what)) {
+            return Err(Problem::KeyNotPlain(key).at(trail));
+        }
         Ok(Places { in_patch: patch_order.position(what), in_server: server_order.position(what) })
     });
     let places = places.collect::<Result<Vec<_>>>()?;
