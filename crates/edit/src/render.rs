@@ -67,7 +67,9 @@ pub fn render(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Rendering
     for (place, before, after) in changes {
         let (number, earlier) = steps_of(&place, &histories).unwrap_or_default();
         origins.push(judge.origin(place.path(), (before, after), number, earlier));
-        told.insert(place);
+        if !histories.is_empty() {
+            told.insert(place);
+        }
     }
     // Places that were changed and are as they were: two edits at least had to do with each.
     let rest = histories.iter().filter(|(place, steps)| steps.len() > 1 && !told.contains(place));
