@@ -95,9 +95,12 @@ async fn a_manager_that_has_seen_nothing_is_not_ready() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = kube::Config::new(format!("http://{nobody}").parse().unwrap());
     let manager = manager_at(config, "nowhere");
-    let (status, text) = eventually("an answer", || http_get(manager.address, "/readyz")).await;
-    assert_eq!(status, 503, "{text}");
-    assert!(text.contains("waiting for the first full view of: group"), "{text}");
+    let status = eventually("an answer that names every family", || async {
+        let (status, text) = http_get(manager.address, "/readyz").await?;
+        if text.contains("waiting for the first full view of: daemonset, group") { Ok(status) } else { Err(text) }
+    })
+    .await;
+    assert_eq!(status, 503);
     assert_eq!(http_get(manager.address, "/healthz").await.unwrap().0, 200);
 }
 
