@@ -11,15 +11,19 @@ use serde_json::Value;
 const LONG: usize = 32;
 
 /// Values in the order they were added. Only looked up, never walked by the table: its order escapes nowhere.
-#[derive(Default)]
 pub(crate) struct Lookup<'a> {
     values: Vec<&'a Value>,
     first: HashMap<String, usize>,
 }
 
 impl<'a> Lookup<'a> {
+    /// With room for so many.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { values: Vec::with_capacity(capacity), first: HashMap::new() }
+    }
+
     pub(crate) fn of(values: impl Iterator<Item = &'a Value>) -> Self {
-        let mut lookup = Self::default();
+        let mut lookup = Self::with_capacity(values.size_hint().0);
         values.for_each(|value| lookup.push(value));
         lookup
     }

@@ -69,7 +69,7 @@ fn merge_items(
 
 /// Merges plain values.
 fn merge_set(original: &mut Vec<Value>, patch: &[Value]) -> Merged {
-    let mut known = Lookup::default();
+    let mut known = Lookup::with_capacity(original.len() + patch.len());
     for value in original.iter() {
         if known.position(value).is_none() {
             known.push(value);
@@ -164,7 +164,7 @@ fn match_items<'a>(
     trail: &Trail<'_>,
 ) -> Result<Matches<'a>> {
     let no_key = || Problem::NoMergeKey(key).at(trail);
-    let mut keys = Lookup::default();
+    let mut keys = Lookup::with_capacity(original.len() + patch.len());
     let mut places: Vec<Places> = Vec::with_capacity(original.len() + patch.len());
     for known in original {
         let value = key_of(known, key).ok_or_else(no_key)?;
