@@ -21,6 +21,8 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin startup
 	cargo run --release -p dapple-bench --bin merge
 	cargo run --release -p dapple-bench --bin plan
+	cargo run --release -p dapple-bench --bin decide
+	cargo run --release -p dapple-bench --bin daemonset
 
 fuzz:                ## A million hostile inputs for each target; needs a nightly compiler
 	bash scripts/fuzz manifest

@@ -3,5 +3,6 @@
 //! The machines that run these are noisy, so no absolute figure means much: each benchmark measures us and the peer, or
 //! us and the limit, in one run, and prints the ratio.
 
+pub mod fleet;
 pub mod measure;
 pub mod objects;

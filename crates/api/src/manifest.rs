@@ -34,8 +34,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::error::{MESSAGE_CHARACTERS, kind_of, shown};
-pub use self::error::{ManifestError, Position, Problem};
+use self::error::{MESSAGE_CHARACTERS, shown};
+pub use self::error::{ManifestError, Position, Problem, kind_of};
 use self::locate::Mark;
 use self::tree::Document;
 

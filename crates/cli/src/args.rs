@@ -1,13 +1,20 @@
 //! Every command and flag, in one place.
 
+mod daemonset;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dapple_control::family::Family;
+use dapple_control::gates::Gates;
 
 use crate::target::Target;
+
+pub(crate) use daemonset::{
+    DryRun, GetArgs, GetOutput, HistoryArgs, RolloutArgs, RolloutCommand, SetArgs, StatusOfArgs, UndoArgs,
+};
 
 /// Where the manager's lease is, unless told otherwise.
 pub(crate) const NAMESPACE: &str = "dapple-system";
@@ -39,6 +46,15 @@ pub(crate) enum Command {
     Explain(Box<ExplainArgs>),
     /// Show what two nodes, or two revisions, do not have in common: ends with 0 if they are the same, 1 if not.
     Diff(Box<DiffArgs>),
+    /// Show DaemonSets of apps.kruise.io: how far their rollouts are, variant by variant, and what they wait for.
+    Get(Box<GetArgs>),
+    /// Follow and steer the rollout of a DaemonSet of apps.kruise.io.
+    Rollout(Box<RolloutArgs>),
+    /// Take a kind over from another product, with its objects and pods, so that nothing restarts.
+    ///
+    /// Says what it found and what it will do, and refuses while something stands in the way. Ends with 0 if it is done,
+    /// or could be (--dry-run), 1 if the answer was no, 2 if it was refused or failed.
+    Adopt(AdoptArgs),
     /// Run the controllers.
     Manager(Box<ManagerArgs>),
     /// Print the CustomResourceDefinitions of every kind.
@@ -195,6 +211,31 @@ pub(crate) struct ConnectArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct AdoptArgs {
+    /// The family of APIs to adopt.
+    #[arg(value_enum)]
+    pub(crate) family: AdoptFamily,
+    /// Say what was found and what would be done, and change nothing.
+    #[arg(long, conflicts_with = "yes")]
+    pub(crate) dry_run: bool,
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Adopt objects too whose pods dapple would replace, since their revisions do not say what they say.
+    #[arg(long)]
+    pub(crate) allow_restarts: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+}
+
+/// Families that another product may serve under the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AdoptFamily {
+    /// DaemonSets of OpenKruise.
+    Daemonset,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct ManagerArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
@@ -216,6 +257,9 @@ pub(crate) struct ManagerArgs {
     /// Objects that each controller works on at once.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
+    /// Features to switch on or off, such as AdvancedDaemonSetNodeLabelPatches=false.
+    #[arg(long, value_name = "NAME=BOOL,...", default_value = "")]
+    pub(crate) feature_gates: Gates,
     /// Requests to the API server per second in the long run.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kube_api_qps: u32,

@@ -1,15 +1,15 @@
 //! Installing dapple into a cluster: APIs and permissions, and nothing that runs.
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use dapple_control::family::way_over;
 use dapple_control::install::{apply_yaml, install_crds};
 use kube::Client;
 
 use crate::args::UpArgs;
 use crate::connect;
-use crate::output::say;
+use crate::output::{confirmed, say};
 
 /// Namespace, service account and permissions of the manager.
 const PERMISSIONS: &str = include_str!("../../../config/rbac.yaml");
@@ -25,7 +25,8 @@ pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
 pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let server = config.cluster_url.to_string();
-    if !args.yes && !confirmed(&server)? {
+    let what = "install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into";
+    if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
         return Ok(ExitCode::from(1));
     }
@@ -33,22 +34,9 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let foreign = install(&client).await?;
     say!("Installed dapple's APIs and permissions into {server}");
     for crd in foreign {
-        say!("  left alone: {crd} belongs to another product; remove that product and its CRD, and run this again,");
-        say!("              to have dapple serve the kind");
+        say!("  left alone: {crd} belongs to another product;");
+        say!("              {}", way_over(&crd));
     }
     say!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager");
     Ok(ExitCode::SUCCESS)
-}
-
-fn confirmed(server: &str) -> anyhow::Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        bail!("not asking without a terminal whether to install into {server}: add --yes to go on");
-    }
-    print!(
-        "Install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into {server}? [y/N] "
-    );
-    std::io::stdout().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

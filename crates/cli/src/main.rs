@@ -1,5 +1,6 @@
 //! The `dapple` command; installed as `kubectl-dapple` it is also `kubectl dapple`.
 
+mod adopt;
 mod args;
 mod completion;
 mod connect;
@@ -7,11 +8,14 @@ mod crds;
 mod diff;
 mod down;
 mod explain;
+mod get;
 mod install;
 mod live;
 mod manager;
 mod output;
 mod plan;
+mod rollout;
+mod sets;
 mod sources;
 mod status;
 mod target;
@@ -50,6 +54,9 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Plan(args) => plan::run(args).await,
         Command::Explain(args) => explain::run(*args).await,
         Command::Diff(args) => diff::run(*args).await,
+        Command::Get(args) => get::run(*args).await,
+        Command::Rollout(args) => rollout::run(*args).await,
+        Command::Adopt(args) => adopt::run(args).await,
         Command::Manager(args) => manager::run(*args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),
@@ -65,9 +72,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
         }
     }
+    // Errors quote what is in files and clusters, which must not steer the terminal.
+    let lines: Vec<String> = text.lines().map(dapple_view::harmless).collect();
     #[allow(clippy::print_stderr, reason = "this is where errors end")]
     {
-        eprintln!("error: {text}");
+        eprintln!("error: {}", lines.join("\n"));
     }
     ExitCode::from(2)
 }

@@ -53,6 +53,7 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
         terms,
         limits,
         workers: args.workers.into(),
+        gates: args.feature_gates,
     })
 }
 

@@ -37,12 +37,34 @@ impl std::str::FromStr for Target {
         if ["pod", "pods", "po"].contains(&kind.as_str()) {
             return Ok(Self::Pod(name));
         }
-        match KINDS.iter().find(|(_, words)| words.contains(&kind.as_str())) {
-            Some((kind, _)) => Ok(Self::Workload { kind, name }),
+        match kind_of(&kind) {
+            Some(kind) => Ok(Self::Workload { kind, name }),
             None => {
                 Err(format!("{kind:?} is no kind that is planned: use {}", KINDS.map(|(_, words)| words[0]).join(", ")))
             }
         }
+    }
+}
+
+/// The kind that a word in lower case stands for.
+fn kind_of(word: &str) -> Option<&'static str> {
+    KINDS.iter().find(|(_, words)| words.contains(&word)).map(|(kind, _)| *kind)
+}
+
+/// The DaemonSet that one word or two name: `daemonset/agent`, `daemonset agent`, or `daemonset` for all there are.
+pub(crate) fn daemonset(words: &[String]) -> anyhow::Result<Option<String>> {
+    let (kind, name) = match words {
+        [both] => both.split_once('/').map_or((both.as_str(), None), |(kind, name)| (kind, Some(name))),
+        [kind, name] if !kind.contains('/') && !name.contains('/') => (kind.as_str(), Some(name.as_str())),
+        _ => bail!("write it as daemonset/NAME, or daemonset NAME"),
+    };
+    match kind_of(&kind.to_lowercase()) {
+        Some("DaemonSet") if name.is_some_and(str::is_empty) => bail!("the name is missing: write daemonset/NAME"),
+        Some("DaemonSet") => Ok(name.map(str::to_owned)),
+        Some("DaemonSet.apps") => {
+            bail!("{kind} is Kubernetes' own kind: use kubectl; dapple looks after daemonsets.apps.kruise.io")
+        }
+        _ => bail!("{kind:?} is not served here: use daemonset/NAME, a DaemonSet of apps.kruise.io/v1beta1"),
     }
 }
 
@@ -92,6 +114,26 @@ pub(crate) fn variant_of_pod<'a>(plan: &'a Plan, node: &str, group: Option<&str>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemonset_is_named_by_one_word_or_two() {
+        let of = |words: &[&str]| daemonset(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        for words in [&["ds/a"][..], &["daemonset", "a"], &["ADS", "a"], &["daemonsets.apps.kruise.io/a"]] {
+            assert_eq!(of(words).unwrap().as_deref(), Some("a"), "{words:?}");
+        }
+        assert_eq!(of(&["ds"]).unwrap(), None);
+        for (words, part) in [
+            (&["ds/"][..], "name is missing"),
+            (&["ds", ""], "name is missing"),
+            (&["ds/a", "b"], "daemonset/NAME"),
+            (&["ds", "a/b"], "daemonset/NAME"),
+            (&["ds.apps/a"], "use kubectl"),
+            (&["deploy/a"], "not served"),
+            (&["agent"], "not served"),
+        ] {
+            assert!(of(words).unwrap_err().to_string().contains(part), "{words:?}");
+        }
+    }
 
     #[test]
     fn kinds_go_by_the_names_that_kubectl_users_know() {

@@ -46,6 +46,11 @@ impl Family {
         }
     }
 
+    /// Whether `dapple adopt` can take its kinds over from another product.
+    pub fn is_adoptable(self) -> bool {
+        self == Self::DaemonSet
+    }
+
     /// Waits until the cluster lets this family be served. `on_look` is told whether the cluster's answer is known.
     pub(crate) async fn ours(self, client: &Client, metrics: &Metrics, on_look: impl Fn(bool)) {
         let mut said = None;
@@ -115,16 +120,23 @@ impl fmt::Display for Standing {
         match self {
             Self::Ours => f.write_str("served"),
             Self::Missing(crd) => write!(f, "the CRD {crd} is not installed; `dapple up --cluster` installs it"),
-            Self::Foreign(crd) => write!(
-                f,
-                "the CRD {crd} belongs to another product, and dapple leaves it alone; remove that product and its CRD, \
-                 then `dapple up --cluster`, to have dapple serve the kind"
-            ),
+            Self::Foreign(crd) => {
+                write!(f, "the CRD {crd} belongs to another product, and dapple leaves it alone; {}", way_over(crd))
+            }
             Self::NotYetServed(crd) => {
                 write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why")
             }
             Self::Unknown(crd, error) => write!(f, "the CRD {crd} cannot be read: {error}"),
         }
+    }
+}
+
+/// How dapple comes to serve the kind of a CRD that belongs to another product.
+pub fn way_over(crd: &str) -> String {
+    let family = Family::ALL.into_iter().find(|family| family.crds().contains(&crd));
+    match family.filter(|family| family.is_adoptable()) {
+        Some(family) => format!("`dapple adopt {}` takes it over, and nothing restarts", family.name()),
+        None => "remove that product and its CRD, then `dapple up --cluster`, to have dapple serve the kind".to_owned(),
     }
 }
 
@@ -135,5 +147,21 @@ async fn standing_of(client: &Client, crd: &str) -> Standing {
         Ok(Some(found)) if !is_served(&found) => Standing::NotYetServed(crd.to_owned()),
         Ok(Some(_)) => Standing::Ours,
         Err(error) => Standing::Unknown(crd.to_owned(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_product_serves_comes_with_the_way_over() {
+        let said = |crd: &str| Standing::Foreign(crd.to_owned()).to_string();
+        assert!(
+            said("daemonsets.apps.kruise.io").ends_with("`dapple adopt daemonset` takes it over, and nothing restarts")
+        );
+        for crd in ["nodegroups.groupmanagement.kubeedge.io", "podmarkers.apps.kruise.io"] {
+            assert!(said(crd).contains("remove that product and its CRD"), "{}", said(crd));
+        }
     }
 }

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 
 use crate::env::{Backoff, Env};
 use crate::events::{Recorder, Report};
+use crate::gates::Gates;
 use crate::metrics::Metrics;
 use crate::observed::{Observed, Wire};
 use crate::store::{Cached, Change, Store};
@@ -29,6 +30,8 @@ pub struct Feeds {
     pub metrics: Arc<Metrics>,
     /// Where to report objects that cannot be read.
     pub recorder: Arc<Recorder>,
+    /// What is switched on.
+    pub gates: Gates,
     /// Ends all watches.
     pub stop: CancellationToken,
 }

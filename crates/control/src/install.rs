@@ -89,7 +89,8 @@ pub fn is_served(crd: &Value) -> bool {
     conditions.into_iter().flatten().any(|is| is["type"] == "Established" && is["status"] == "True")
 }
 
-async fn wait_until_served(client: &Client, name: &str) -> Result<(), Error> {
+/// Waits until the API server serves a CRD.
+pub(crate) async fn wait_until_served(client: &Client, name: &str) -> Result<(), Error> {
     let wait = async {
         while !find_crd(client, name).await?.is_some_and(|crd| is_served(&crd)) {
             tokio::time::sleep(Duration::from_millis(100)).await;

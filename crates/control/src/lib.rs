@@ -4,12 +4,14 @@
 //! ([`env`]), selects are `biased`, maps are ordered wherever order escapes, every write names the version it replaces,
 //! and nothing is decided on a view that is not complete or has not seen our own last write ([`store`]).
 
+pub mod adopt;
 pub mod client;
 pub mod daemonset;
 pub mod env;
 pub mod events;
 pub mod family;
 pub mod feed;
+pub mod gates;
 pub mod group;
 pub mod install;
 pub mod lease;

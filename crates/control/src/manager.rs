@@ -17,6 +17,7 @@ use crate::env::Env;
 use crate::events::Recorder;
 use crate::family::Family;
 use crate::feed::Feeds;
+use crate::gates::Gates;
 use crate::group::Groups;
 use crate::lease::{Elector, Fence, Terms};
 use crate::metrics::Metrics;
@@ -49,6 +50,8 @@ pub struct Options {
     pub limits: Limits,
     /// Keys that each controller works on at once.
     pub workers: usize,
+    /// What is switched on.
+    pub gates: Gates,
 }
 
 /// Why a manager could not run.
@@ -87,7 +90,7 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
 
     let recorder =
         Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
-    let feeds = Feeds { client, env, metrics, recorder: Arc::new(recorder), stop: stop.clone() };
+    let feeds = Feeds { client, env, metrics, recorder: Arc::new(recorder), gates: options.gates, stop: stop.clone() };
     let mut families = JoinSet::new();
     for family in &options.families {
         families.spawn(run_family(*family, feeds.clone(), readiness.clone(), options.workers, leading.clone()));

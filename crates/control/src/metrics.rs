@@ -43,6 +43,9 @@ pub struct Metrics {
     watch_errors: Family<One, Counter>,
     malformed: Family<One, Counter>,
     family_serving: Family<One, Gauge>,
+    patches_applied: Counter,
+    patches_errors: Counter,
+    patches_seconds: Histogram,
 }
 
 /// How a reconcile ended.
@@ -102,6 +105,9 @@ impl Metrics {
             watch_errors: Family::default(),
             malformed: Family::default(),
             family_serving: Family::default(),
+            patches_applied: Counter::default(),
+            patches_errors: Counter::default(),
+            patches_seconds: seconds_histogram(),
         };
         metrics.register_standard();
         metrics.register_ours();
@@ -138,6 +144,13 @@ impl Metrics {
         registry.register("dapple_malformed_objects", help, self.malformed.clone());
         let help = "1 while a family is served, 0 while its API is missing or another product's";
         registry.register("dapple_family_serving", help, self.family_serving.clone());
+        let help = "Patches applied to pods that were made or changed";
+        registry.register("daemonset_patches_applied", help, self.patches_applied.clone());
+        let help = "Variants whose patches do not apply, or whose pods the API server refuses";
+        registry.register("daemonset_patches_errors", help, self.patches_errors.clone());
+        let help = "Time to match and apply the patches of a DaemonSet for all its nodes";
+        let seconds = self.patches_seconds.clone();
+        registry.register_with_unit("daemonset_patches_duration", help, Unit::Seconds, seconds);
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("dapple_build", "The build that runs", build);
     }
@@ -214,6 +227,21 @@ impl Metrics {
     /// An object could not be read.
     pub fn malformed(&self, kind: &str) {
         self.malformed.get_or_create(&one("kind", kind)).inc();
+    }
+
+    /// So many patches went into a pod.
+    pub fn patches_applied(&self, patches: usize) {
+        self.patches_applied.inc_by(patches as u64);
+    }
+
+    /// A variant cannot be had.
+    pub fn patch_failed(&self) {
+        self.patches_errors.inc();
+    }
+
+    /// The patches of a DaemonSet were matched and applied.
+    pub fn patches_rendered(&self, took: Duration) {
+        self.patches_seconds.observe(took.as_secs_f64());
     }
 
     /// Whether a family is served.

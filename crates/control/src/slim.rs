@@ -68,6 +68,12 @@ impl StringMap {
         Some(self.0[found].1.as_ref())
     }
 
+    /// The value of `key`, shared.
+    pub fn get_shared(&self, key: &str) -> Option<Arc<str>> {
+        let found = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(key)).ok()?;
+        Some(self.0[found].1.clone())
+    }
+
     /// Every pair, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))

@@ -6,10 +6,10 @@
 
 use std::fmt;
 
+use dapple_api::manifest::kind_of;
 use serde_json::{Map, Value};
 
 use crate::document::Document;
-use crate::merge::kind_of;
 use crate::path::{Path, Step};
 use crate::schema::{Merge, Shape, Type};
 

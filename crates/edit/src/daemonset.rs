@@ -43,7 +43,7 @@ pub fn patches(object: &str, patches: &[DaemonSetPatch]) -> (Vec<Patch>, Vec<Bad
     (good, bad)
 }
 
-/// The edits for a node with these labels. Nodes with the same edits share one rendering.
-pub fn edits_for<'a, 'l>(patches: &'a [Patch], label: impl Fn(&str) -> Option<&'l str>) -> Vec<&'a Edit> {
-    patches.iter().filter(|patch| patch.selector.matches(&label)).map(|patch| &patch.edit).collect()
+/// The patches for a node with these labels, by their place in the order. Nodes with the same share one rendering.
+pub fn matching<'l>(patches: &[Patch], label: impl Fn(&str) -> Option<&'l str>) -> Vec<usize> {
+    (0..patches.len()).filter(|index| patches[*index].selector.matches(&label)).collect()
 }

@@ -23,6 +23,13 @@ pub struct Source {
     pub rule: String,
 }
 
+impl Source {
+    /// How the rule is called beside an object: its own rules need no name of an object.
+    pub fn beside(&self, object: &str) -> String {
+        if self.object == object { self.rule.clone() } else { self.to_string() }
+    }
+}
+
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.object, self.rule)

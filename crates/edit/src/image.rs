@@ -109,6 +109,24 @@ impl Image {
         }
     }
 
+    /// The name with nothing left to guess, as container runtimes report it: Docker's registry where none is said, and
+    /// `latest` where neither tag nor digest is.
+    pub fn in_full(&self) -> Self {
+        let registry = match self.registry.as_deref() {
+            None | Some("index.docker.io") => "docker.io",
+            Some(registry) => registry,
+        };
+        let is_official = registry == "docker.io" && !self.repository.contains('/');
+        let repository = if is_official { format!("library/{}", self.repository) } else { self.repository.clone() };
+        let latest = self.digest.is_none().then(|| "latest".to_owned());
+        Self {
+            registry: Some(registry.to_owned()),
+            repository,
+            tag: self.tag.clone().or(latest),
+            digest: self.digest.clone(),
+        }
+    }
+
     /// Changes one part.
     pub fn change(&mut self, component: Component, operation: Operation<'_>) -> Result<(), ImageError> {
         match component {
@@ -241,6 +259,24 @@ mod tests {
             assert_eq!((image.registry.as_deref(), image.repository.as_str()), (registry, repository), "{name}");
             assert_eq!((image.tag.as_deref(), image.digest.as_deref()), (tag, digest), "{name}");
             assert_eq!(image.to_string(), name);
+        }
+    }
+
+    #[test]
+    fn names_in_full_leave_nothing_to_guess() {
+        let digested = format!("docker.io/library/a@{DIGEST}");
+        for (name, expected) in [
+            ("nginx", "docker.io/library/nginx:latest"),
+            ("library/nginx:1", "docker.io/library/nginx:1"),
+            ("index.docker.io/nginx:1", "docker.io/library/nginx:1"),
+            ("someone/nginx", "docker.io/someone/nginx:latest"),
+            ("r.io/nginx:1", "r.io/nginx:1"),
+            ("localhost:5000/nginx", "localhost:5000/nginx:latest"),
+            (&format!("a@{DIGEST}"), &digested),
+        ] {
+            let full = name.parse::<Image>().unwrap().in_full();
+            assert_eq!(full.to_string(), expected);
+            assert_eq!(full.in_full(), full);
         }
     }
 

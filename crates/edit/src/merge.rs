@@ -10,6 +10,8 @@
 
 use serde_json::{Map, Value};
 
+use dapple_api::manifest::kind_of;
+
 use crate::path::{Path, Trail};
 use crate::schema::{Field, Merge, POD_TEMPLATE, Shape};
 
@@ -106,18 +108,6 @@ pub fn patch_value(document: &mut Value, patch: &Value, shape: Shape) -> Result<
     match document {
         Value::Object(map) => merge_map(map, patch, shape, &Trail::Start),
         other => Err(Problem::NothingToPatch(kind_of(other)).at(&Trail::Start)),
-    }
-}
-
-/// What a JSON value is called.
-pub(crate) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

@@ -2,18 +2,27 @@
 //!
 //! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
+pub mod cell;
 pub mod desired;
+pub mod fleet;
+pub mod inplace;
+mod judge;
+pub mod layout;
+pub mod lifecycle;
 pub mod order;
 pub mod pod;
-pub mod pods;
+pub mod predownload;
+pub mod renderings;
 pub mod revision;
+pub mod rollback;
+pub mod rollout;
 pub mod status;
 
 use std::collections::BTreeMap;
 
 use dapple_api::daemonset::{DaemonSetSpec, MAX_PATCH_BYTES, MAX_PATCHES, RollingUpdateType, UpdateStrategyType};
 use dapple_api::selector::Selector;
-use dapple_edit::daemonset::{Patch, patches};
+use dapple_edit::daemonset::{Patch, matching, patches};
 use dapple_edit::document::Document;
 use dapple_edit::edit::Source;
 
@@ -32,8 +41,7 @@ pub fn plan<'a>(
     let (patches, bad) = patches(&object.to_string(), &spec.patches);
     let mut by_rules: BTreeMap<(Vec<usize>, Option<usize>), Vec<Node<'a>>> = BTreeMap::new();
     for node in nodes {
-        let matches = |patch: &Patch| patch.selector.matches(|key| node.labels.get(key));
-        let matching = (0..patches.len()).filter(|index| matches(&patches[*index])).collect();
+        let matching = matching(&patches, |key| node.labels.get(key));
         by_rules.entry((matching, overrides.list_for(node.name))).or_default().push(node);
     }
     let drafts = by_rules.into_iter().map(|((matching, list), nodes)| {
@@ -154,7 +162,7 @@ mod tests {
             nodes.iter().map(|(name, disk)| (*name, Map::from([("disk".into(), disk.to_string())]))).collect();
         let object = ObjectName { kind: "DaemonSet".into(), namespace: "default".into(), name: "a".into() };
         let nodes = labelled.iter().map(|(name, labels)| Node { name, labels, taints: &[] });
-        let overrides = Overrides::everywhere(edits.to_vec());
+        let overrides = Overrides::same(edits.to_vec(), labelled.iter().map(|(name, _)| *name));
         plan(object, &spec(patches), nodes, &overrides)
     }
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
-use dapple_edit::path::{Path, Step};
+use dapple_edit::path::Path;
 use dapple_edit::render::changes;
 use serde_json::Value;
 
+use crate::daemonset::inplace::{self, Place};
 use crate::variant::{Plan, Variant};
 
 /// How pods get what has changed for them.
@@ -114,15 +115,17 @@ fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Varia
     if before.as_ref() == Some(&after) {
         return Fate::LeftAlone;
     }
-    let changed = before.map(|before| changes(Document::PodTemplate, &before, &after));
-    let all =
-        |allowed: fn(&Path) -> bool| changed.as_ref().is_some_and(|all| all.iter().all(|change| allowed(&change.path)));
+    let is_possible = || before.as_ref().is_some_and(|before| inplace::difference(before, &after).is_some());
+    let is_images_alone = || {
+        let changed = before.as_ref().map(|before| changes(Document::PodTemplate, before, &after));
+        changed.is_some_and(|changed| changed.iter().all(|change| is_image(&change.path)))
+    };
     let is_same_base = meaning(now.document, &now.base) == meaning(next.document, &next.base);
     match next.update {
         Update::OnDelete => Fate::Waits,
         _ if waits => Fate::Waits,
-        Update::InPlaceIfPossible if all(can_change_in_place) => Fate::InPlace,
-        Update::PolicyImagesInPlace if is_same_base && all(is_image) => Fate::InPlace,
+        Update::InPlaceIfPossible if is_possible() => Fate::InPlace,
+        Update::PolicyImagesInPlace if is_same_base && is_images_alone() => Fate::InPlace,
         _ => Fate::Recreated,
     }
 }
@@ -162,27 +165,8 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether Kubernetes lets this field of a running pod be changed.
-fn can_change_in_place(path: &Path) -> bool {
-    let fields: Vec<&str> = path.steps().iter().map(name).collect();
-    matches!(
-        fields.as_slice(),
-        ["metadata", "labels" | "annotations", ..]
-            | ["spec", "containers", "", "image"]
-            | ["spec", "containers", "", "resources", "limits" | "requests", "cpu" | "memory"]
-    )
-}
-
 fn is_image(path: &Path) -> bool {
-    matches!(path.steps().iter().map(name).collect::<Vec<_>>().as_slice(), ["spec", "containers", "", "image"])
-}
-
-/// A field's name; empty for an item of a list.
-fn name(step: &Step) -> &str {
-    match step {
-        Step::Field(name) => name,
-        Step::Item(_) | Step::Keyed { .. } => "",
-    }
+    matches!(inplace::place(path), Some(Place::Image(_)))
 }
 
 #[cfg(test)]

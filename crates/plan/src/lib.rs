@@ -2,6 +2,7 @@
 //!
 //! One module per family, named as in every other layer.
 
+pub mod adopt;
 pub mod daemonset;
 pub mod fate;
 pub mod fit;

@@ -19,6 +19,11 @@ pub(crate) fn template_field(group: &str, kind: &str) -> Option<&'static str> {
     }
 }
 
+/// The pod template of a workload.
+pub(crate) fn template<'a>(field: &str, object: &'a Value) -> Option<&'a Value> {
+    object.pointer(&format!("/{}", field.replace('.', "/")))
+}
+
 /// How pods of a workload get what has changed for them.
 pub(crate) fn update_of(object: &Value) -> Update {
     match object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) {

@@ -223,7 +223,11 @@ impl Sketch<'_> {
         let warning = |((loser, winner), fields): ((&Source, &Source), Vec<String>)| Warning {
             reason: Reason::Fight,
             rule: loser.clone(),
-            text: format!("{} sets {} differently, and applies later", self.called(winner), fields.join(", ")),
+            text: format!(
+                "{} sets {} differently, and applies later",
+                winner.beside(&self.object.to_string()),
+                fields.join(", ")
+            ),
         };
         pairs.into_iter().map(warning).collect()
     }
@@ -264,11 +268,6 @@ impl Sketch<'_> {
             Warning { reason: Reason::Overruled, rule: rule.clone(), text: text.to_owned() }
         };
         all.into_iter().filter(|rule| !effective.contains(rule)).map(warning).collect()
-    }
-
-    /// A rule of the workload itself needs no name of an object.
-    fn called(&self, rule: &Source) -> String {
-        if rule.object == self.object.to_string() { rule.rule.clone() } else { rule.to_string() }
     }
 
     /// Kubernetes takes the last of two variables with one name, and says nothing.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::group::{
-    NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, PropagationPolicySpec, REQUIRED_OVERRIDE_LABEL,
+    NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, REQUIRED_OVERRIDE_LABEL,
     REQUIRED_PROPAGATION_LABEL,
 };
 use dapple_api::pool::{NodePool, SubjectKind, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
@@ -82,27 +82,24 @@ impl World {
             (("apps.openyurt.io", "v1alpha1"), "YurtAppConfigurationReplacement") => {
                 _ = self.replacements.insert(key, read(object, &name, &mut unknown)?);
             }
-            ((group, _), kind) if native::template_field(group, kind).is_some() => {
+            ((group, _), kind) => {
+                let Some(field) = native::template_field(group, kind) else { return Ok(false) };
                 let labels = labels_of(object);
                 if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
                     // It may have asked for one before.
                     return Ok(self.natives.remove(&name).is_some());
                 }
-                let has_template = native::template_field(group, kind)
-                    .is_some_and(|field| object.pointer(&format!("/{}", field.replace('.', "/"))).is_some());
-                if !has_template || name.name.is_empty() {
-                    let (field, problem) = match has_template {
-                        true => ("metadata.name", "an object needs a name"),
-                        false => {
-                            (native::template_field(group, kind).unwrap_or_default(), "a workload needs a pod template")
-                        }
-                    };
-                    let (field, problem) = (field.to_owned(), problem.to_owned());
-                    return Err(Malformed { object: name.to_string(), field, problem });
+                let malformed = |field: &str, problem: &str| {
+                    Err(Malformed { object: name.to_string(), field: field.to_owned(), problem: problem.to_owned() })
+                };
+                if native::template(field, object).is_none() {
+                    return malformed(field, "a workload needs a pod template");
+                }
+                if name.name.is_empty() {
+                    return malformed("metadata.name", "an object needs a name");
                 }
                 _ = self.natives.insert(name, object.clone());
             }
-            _ => return Ok(false),
         }
         self.unknown_fields.insert(object_name, unknown);
         Ok(true)
@@ -212,7 +209,7 @@ impl World {
         let labels: BTreeMap<String, String> = labels_of(object);
         let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
         let template_field = native::template_field(group, text(object, "/kind"))?;
-        let template = object.pointer(&format!("/{}", template_field.replace('.', "/")))?;
+        let template = native::template(template_field, object)?;
         let update = native::update_of(object);
         let mut missing = Vec::new();
         let overrides = self.overrides_for(name, &labels, &mut missing);
@@ -220,7 +217,9 @@ impl World {
             let overrides = daemon_overrides(overrides, groups, &mut missing);
             native::plan_daemonset(name.clone(), template, update, self.nodes(), &overrides)
         } else {
-            let propagation = self.propagation_for(name, &labels, &mut missing);
+            let asked = ("PropagationPolicy", REQUIRED_PROPAGATION_LABEL);
+            let propagation = asked_for(&self.propagation_policies, asked, name, &labels, &mut missing);
+            let propagation = propagation.map(|(object, policy)| Named { object, spec: &policy.spec });
             let workload = Workload { object: name.clone(), template, template_field, update, propagation, overrides };
             plan_workload(&workload, groups, self.nodes())
         };
@@ -243,6 +242,17 @@ impl World {
         let mut plan = plan_daemon(object, &daemon.spec, pools, replacements.as_ref(), self.nodes());
         plan.warnings.extend(others);
         plan
+    }
+
+    fn overrides_for<'a>(
+        &'a self,
+        object: &ObjectName,
+        labels: &BTreeMap<String, String>,
+        missing: &mut Vec<Warning>,
+    ) -> Option<Named<'a, OverridePolicySpec>> {
+        let asked = ("OverridePolicy", REQUIRED_OVERRIDE_LABEL);
+        let (object, policy) = asked_for(&self.override_policies, asked, object, labels, missing)?;
+        Some(Named { object, spec: &policy.spec })
     }
 
     /// The replacements for an application: of several objects the older one counts.
@@ -270,36 +280,24 @@ impl World {
         let others = others.collect();
         (first, others)
     }
+}
 
-    fn overrides_for<'a>(
-        &'a self,
-        object: &ObjectName,
-        labels: &BTreeMap<String, String>,
-        missing: &mut Vec<Warning>,
-    ) -> Option<Named<'a, OverridePolicySpec>> {
-        let name = labels.get(REQUIRED_OVERRIDE_LABEL)?;
-        let key = (object.namespace.clone(), name.clone());
-        let Some(policy) = self.override_policies.get(&key) else {
-            missing.push(no_policy(object, REQUIRED_OVERRIDE_LABEL, &object_name("OverridePolicy", &key)));
-            return None;
-        };
-        Some(Named { object: object_name("OverridePolicy", &key).to_string(), spec: &policy.spec })
+/// The policy that an object asks for with a label; one that is not there is told.
+fn asked_for<'a, T>(
+    policies: &'a BTreeMap<Key, T>,
+    (kind, label): (&str, &str),
+    object: &ObjectName,
+    labels: &BTreeMap<String, String>,
+    missing: &mut Vec<Warning>,
+) -> Option<(String, &'a T)> {
+    let key = (object.namespace.clone(), labels.get(label)?.clone());
+    let name = object_name(kind, &key);
+    let found = policies.get(&key);
+    if found.is_none() {
+        let rule = Source { object: object.to_string(), rule: format!("metadata.labels[{label}]") };
+        missing.push(Warning { reason: Reason::Missing, rule, text: format!("there is no {name}") });
     }
-
-    fn propagation_for<'a>(
-        &'a self,
-        object: &ObjectName,
-        labels: &BTreeMap<String, String>,
-        missing: &mut Vec<Warning>,
-    ) -> Option<Named<'a, PropagationPolicySpec>> {
-        let name = labels.get(REQUIRED_PROPAGATION_LABEL)?;
-        let key = (object.namespace.clone(), name.clone());
-        let Some(policy) = self.propagation_policies.get(&key) else {
-            missing.push(no_policy(object, REQUIRED_PROPAGATION_LABEL, &object_name("PropagationPolicy", &key)));
-            return None;
-        };
-        Some(Named { object: object_name("PropagationPolicy", &key).to_string(), spec: &policy.spec })
-    }
+    Some((name.to_string(), found?))
 }
 
 /// What a policy does to pods that belong to their nodes, and its rules that do nothing.
@@ -311,11 +309,6 @@ fn daemon_overrides(
     let Some(policy) = policy else { return Overrides::default() };
     warnings.extend(unused(&policy, groups.keys().map(String::as_str)));
     Overrides::new(&policy, groups)
-}
-
-fn no_policy(object: &ObjectName, label: &str, policy: &ObjectName) -> Warning {
-    let rule = Source { object: object.to_string(), rule: format!("metadata.labels[{label}]") };
-    Warning { reason: Reason::Missing, rule, text: format!("there is no {policy}") }
 }
 
 fn object_name(kind: &str, (namespace, name): &Key) -> ObjectName {

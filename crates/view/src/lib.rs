@@ -1,7 +1,12 @@
 //! What people are shown: one model for the page, the terminal and JSON. No I/O.
 
+pub mod adopt;
+mod age;
 pub mod cluster;
+pub mod daemonset;
 pub mod diff;
 pub mod explain;
 mod paint;
 pub mod plan;
+
+pub use paint::harmless;

@@ -23,7 +23,7 @@ pub(crate) enum Tone {
 
 /// Text that can do nothing to a terminal: names and keys are whatever somebody wrote. Letters that steer it, or turn the
 /// direction of writing, are shown as what they are.
-pub(crate) fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let steers =
         |letter: char| letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars()

@@ -140,11 +140,6 @@ pub struct PodView {
     pub fate: &'static str,
 }
 
-/// How a rule is called beside a workload: its own rules need no name of an object.
-fn rule(source: &Source, workload: &str) -> String {
-    if source.object == workload { source.rule.clone() } else { source.to_string() }
-}
-
 impl PlanView {
     /// The view of a plan. `locate` says where a rule is written.
     pub fn new(plan: &Plan, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
@@ -213,7 +208,7 @@ impl WarningView {
         Self {
             reason: format!("{:?}", warning.reason),
             at: locate(&warning.rule),
-            rule: rule(&warning.rule, workload),
+            rule: warning.rule.beside(workload),
             text: warning.text.clone(),
         }
     }
@@ -298,13 +293,13 @@ impl RuleView {
 impl ChangeView {
     pub(crate) fn new(origin: &Origin, object: &str) -> Self {
         let overruled =
-            |(by, value): &(Source, Option<Value>)| OverruledView { rule: rule(by, object), value: value.clone() };
+            |(by, value): &(Source, Option<Value>)| OverruledView { rule: by.beside(object), value: value.clone() };
         Self {
             field: origin.path.to_string(),
             before: origin.before.clone(),
             after: origin.after.clone(),
-            set_by: rule(&origin.set_by, object),
-            built_on: origin.built_on.iter().map(|source| rule(source, object)).collect(),
+            set_by: origin.set_by.beside(object),
+            built_on: origin.built_on.iter().map(|source| source.beside(object)).collect(),
             overruled: origin.overruled.iter().map(overruled).collect(),
         }
     }

@@ -10,7 +10,7 @@ use crate::crd::{Crd, Version, age, column, wide};
 pub use convert::{ConversionError, V1ALPHA1_ANNOTATION, V1BETA1_ANNOTATION, convert};
 pub use v1beta1::{
     DaemonSet, DaemonSetPatch, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy, Lifecycle, LifecycleHook,
-    RollingUpdate, RollingUpdateType, ScaleStrategy, UpdateStrategyType,
+    RollingUpdate, RollingUpdateType, ScaleStrategy, UpdateStrategyType, VariantStatus,
 };
 
 /// The API group of DaemonSet.

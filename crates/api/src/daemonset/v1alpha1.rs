@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::v1beta1::{Lifecycle, UpdateStrategyType};
+use super::v1beta1::{Lifecycle, UpdateStrategyType, VariantStatus};
 use crate::object::{ApiVersion, Kind, resource};
 use crate::schema;
 use crate::template::PodTemplate;
@@ -153,8 +153,11 @@ pub struct DaemonSetStatus {
     /// The newest revision: `updateRevision` in v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemon_set_hash: Option<String>,
-    /// Findings, such as what holds an update up.
+    /// `Progressing`, `Available`, `Degraded` and `Paused`, with what is being waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// The counts of each variant: nodes that match the same patches get the same pod. As `currentRevision`, ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantStatus>,
 }

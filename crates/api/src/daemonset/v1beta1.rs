@@ -190,6 +190,10 @@ pub struct Lifecycle {
     /// Before a pod is deleted: it is deleted only once the hook no longer holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_delete: Option<LifecycleHook>,
+    /// Before a pod is updated in place: it is changed only once the hook no longer holds it, and is back in service
+    /// only once the hook holds it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_update: Option<LifecycleHook>,
 }
 
 /// What holds a pod: it is held while it has one of these labels or finalizers.
@@ -257,8 +261,34 @@ pub struct DaemonSetStatus {
     /// The newest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// Findings, such as what holds an update up.
+    /// `Progressing`, `Available`, `Degraded` and `Paused`, with what is being waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// The counts of each variant: nodes that match the same patches get the same pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<VariantStatus>,
+}
+
+/// How far one variant has come: the nodes that match the same patches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VariantStatus {
+    /// What its pods carry as `controller-revision-hash` at the newest revision; empty if its patches do not apply.
+    pub hash: String,
+    /// The places of its patches in `spec.patches`; none for the template as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<i32>,
+    /// Nodes that should run a pod.
+    #[serde(default)]
+    pub desired: i32,
+    /// Nodes whose pod has the newest revision.
+    #[serde(default)]
+    pub updated: i32,
+    /// Nodes with a ready pod.
+    #[serde(default)]
+    pub ready: i32,
+    /// Nodes whose pod has been ready for minReadySeconds.
+    #[serde(default)]
+    pub available: i32,
 }

@@ -205,7 +205,7 @@ pub(super) fn shown(text: &str, characters: usize) -> String {
 }
 
 /// What a value is, in words.
-pub(super) fn kind_of(value: &Value) -> &'static str {
+pub fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

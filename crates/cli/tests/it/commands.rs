@@ -5,7 +5,7 @@ use crate::support::{dapple, dapple_in, text};
 #[test]
 fn help_names_every_command() {
     let help = text(&dapple(&["--help"]).stdout);
-    for command in ["up", "down", "status", "plan", "manager", "crds", "completion"] {
+    for command in ["up", "down", "status", "plan", "get", "rollout", "adopt", "manager", "crds", "completion"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} is not in\n{help}");
     }
 }
@@ -49,6 +49,16 @@ fn bad_input_is_named() {
         (vec!["up", "--kubeconfig", missing], vec!["--cluster"]),
         (vec!["manager", "--lease-duration", "1s"], vec!["--lease-duration", "3s"]),
         (vec!["up", "--cluster", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["rollout", "status", "ds.apps/x"], vec!["Kubernetes' own kind", "kubectl"]),
+        (vec!["rollout", "pause", "deploy/x"], vec!["deploy", "daemonset/NAME"]),
+        (vec!["rollout", "resume", "ds"], vec!["daemonset/NAME"]),
+        (vec!["rollout", "undo", "ds/x", "--to-revision=-1"], vec!["--to-revision"]),
+        (vec!["rollout", "status", "ds/x", "--timeout", "soon"], vec!["--timeout", "5m"]),
+        (vec!["rollout", "history", "ds/x", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["get", "pods"], vec!["pods", "not served"]),
+        (vec!["get", "ds", "x", "-A"], vec!["--all-namespaces"]),
+        (vec!["adopt", "group"], vec!["group", "daemonset"]),
+        (vec!["adopt", "daemonset", "--kubeconfig", missing], vec!["missing.yaml"]),
     ] {
         let output = dapple_in(nowhere.path(), &args);
         let said = text(&output.stderr);

@@ -52,7 +52,8 @@ async fn a_late_write_of_a_deposed_leader_changes_nothing() {
     let second = Manager::start(cluster.admin_kubeconfig(), cluster.log("second"));
     eventually("the standby has its caches", || async {
         let log = second.log_text();
-        if log.matches("first full view").count() == 2 { Ok(()) } else { Err(log) }
+        // Two of groups, and four of DaemonSets.
+        if log.matches("first full view").count() == 6 { Ok(()) } else { Err(log) }
     })
     .await;
 

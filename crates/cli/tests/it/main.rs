@@ -1,11 +1,16 @@
 //! The `dapple` program as people run it, on real clusters.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod adopt;
 mod commands;
+mod fake;
 mod lease;
+mod openkruise;
 mod plan;
 mod plan_live;
 mod proxy;
+mod rollout;
+mod rollout_live;
 mod snapshots;
 mod support;
 mod up;

@@ -4,7 +4,7 @@
 //! the difference.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::{DAPPLE, text};
 
@@ -14,6 +14,11 @@ fn check(name: &str, args: &[&str]) {
     let nodes = ["--nodes", "fleets/example.yaml"];
     let output =
         Command::new(DAPPLE).args(args).args(nodes).current_dir(repository).stdin(Stdio::null()).output().unwrap();
+    compare(name, args, &output);
+}
+
+/// Compares what a command printed, and how it ended, with what is kept under this name.
+pub(crate) fn compare(name: &str, args: &[&str], output: &Output) {
     let (code, printed) = (output.status.code().unwrap(), text(&output.stdout) + &text(&output.stderr));
     let shown = format!("$ dapple {}\n{printed}exit code {code}\n", args.join(" "));
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(format!("{name}.txt"));

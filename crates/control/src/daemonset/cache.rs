@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
+use dapple_api::selector::Selector;
+use dapple_plan::daemonset::pod::HASH_LABEL;
+use dapple_plan::daemonset::revision::Revision;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -23,6 +26,8 @@ pub struct Set {
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) is_terminating: bool,
     pub(super) spec: DaemonSetSpec,
+    /// Which pods are its own; none if the selector cannot be used.
+    pub(super) selector: Option<Selector>,
     pub(super) status: DaemonSetStatus,
 }
 
@@ -57,6 +62,7 @@ impl Cached for Set {
             generation: wire.metadata.generation,
             annotations: wire.metadata.annotations,
             is_terminating: wire.metadata.deletion_timestamp.is_some(),
+            selector: Selector::new(&wire.spec.selector).ok(),
             spec: wire.spec,
             status: wire.status.unwrap_or_default(),
         }
@@ -74,6 +80,10 @@ impl Cached for Set {
 pub struct SetRevision {
     pub(super) meta: Meta,
     pub(super) owner: Option<Arc<str>>,
+    /// Whether nobody owns it.
+    pub(super) is_orphan: bool,
+    /// Labels, if it is ours or nobody's.
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) number: i64,
     pub(super) hash: Option<String>,
     pub(super) data: Value,
@@ -106,6 +116,25 @@ struct Owner {
     controller: bool,
 }
 
+impl SetRevision {
+    /// The hash that pods of an unpatched node carry: the revision's own, or the end of its name.
+    pub(super) fn hash(&self, set: &Set) -> String {
+        let name = &self.meta.key.name;
+        let end = || name.strip_prefix(&format!("{}-", set.meta.key.name)).unwrap_or(name).to_owned();
+        self.hash.clone().unwrap_or_else(end)
+    }
+
+    /// As deciding sees it.
+    pub(super) fn as_revision(&self, set: &Set) -> Revision {
+        Revision {
+            name: self.meta.key.name.to_string(),
+            number: self.number,
+            hash: self.hash(set),
+            data: self.data.clone(),
+        }
+    }
+}
+
 impl Wire for RevisionWire {
     const KIND: KindInfo =
         KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
@@ -117,13 +146,17 @@ impl Cached for SetRevision {
     fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
         let is_ours = |owner: &&Owner| owner.controller && owner.api_version.starts_with(GROUP);
         let owner = wire.metadata.owner_references.iter().find(is_ours).map(|owner| strings.share(&owner.uid));
+        let is_orphan = !wire.metadata.owner_references.iter().any(|owner| owner.controller);
+        // Those of other kinds are nobody's business here.
+        let is_kept = owner.is_some() || is_orphan;
         Self {
             meta,
             number: wire.revision,
-            hash: wire.metadata.labels.get(dapple_plan::daemonset::pod::HASH_LABEL).cloned(),
-            // Templates of other kinds are nobody's business here.
-            data: if owner.is_some() { wire.data } else { Value::Null },
+            hash: wire.metadata.labels.get(HASH_LABEL).cloned(),
+            data: if is_kept { wire.data } else { Value::Null },
+            labels: if is_kept { wire.metadata.labels } else { BTreeMap::new() },
             owner,
+            is_orphan,
         }
     }
 

@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dapple_plan::daemonset::cell::Gate;
+use dapple_plan::daemonset::inplace::{self, GATE, Resize, STATE_ANNOTATION};
+use dapple_plan::daemonset::lifecycle::NOT_READY_GATE;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Interner, StringMap};
 use crate::observed::{KindInfo, Wire};
@@ -34,6 +38,16 @@ pub struct Pod {
     pub ready_since: Option<i64>,
     /// Whether its deletion has been asked for.
     pub terminating: bool,
+    /// Finalizers.
+    pub finalizers: Box<[Arc<str>]>,
+    /// The gate of updates in place.
+    pub gate: Gate,
+    /// The gate of hooks.
+    pub service: Gate,
+    /// How the kubelet does with a change of cpu or memory.
+    pub resize: Resize,
+    /// Why it does not come up: the first reason that a container, or the scheduler, gives.
+    pub trouble: Option<Arc<str>>,
     /// Containers, in the spec's order.
     pub containers: Box<[Container]>,
 }
@@ -45,6 +59,8 @@ pub struct Container {
     pub name: Arc<str>,
     /// Image in the spec.
     pub image: Arc<str>,
+    /// Image in the status, empty before it runs.
+    pub status_image: Arc<str>,
     /// `imageID` in the status, empty before it runs.
     pub image_id: Arc<str>,
     /// Whether the container is ready.
@@ -70,6 +86,8 @@ struct PodMeta {
     annotations: BTreeMap<String, String>,
     #[serde(default)]
     owner_references: Vec<Owner>,
+    #[serde(default)]
+    finalizers: Vec<String>,
     creation_timestamp: Option<Timestamp>,
     deletion_timestamp: Option<Timestamp>,
 }
@@ -87,6 +105,13 @@ struct PodSpec {
     node_name: Option<String>,
     affinity: Affinity,
     containers: Vec<ContainerWire>,
+    readiness_gates: Vec<ReadinessGate>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadinessGate {
+    condition_type: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -94,6 +119,8 @@ struct ContainerWire {
     name: String,
     #[serde(default)]
     image: String,
+    #[serde(default)]
+    resources: Value,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -110,16 +137,70 @@ struct Condition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    #[serde(default)]
+    reason: String,
     last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct ContainerStatus {
     name: String,
+    #[serde(default)]
+    image: String,
     #[serde(default, rename = "imageID")]
     image_id: String,
     #[serde(default)]
     ready: bool,
+    #[serde(default)]
+    state: ContainerState,
+    #[serde(default)]
+    resources: Value,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct ContainerState {
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Waiting {
+    #[serde(default)]
+    reason: String,
+}
+
+impl PodStatus {
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|is| is.kind == kind)
+    }
+
+    fn gate(&self, spec: &PodSpec, kind: &str) -> Gate {
+        if !spec.readiness_gates.iter().any(|gate| gate.condition_type == kind) {
+            return Gate::Absent;
+        }
+        match self.condition(kind).map(|is| is.status.as_str()) {
+            Some("True") => Gate::Open,
+            Some("False") => Gate::Closed,
+            _ => Gate::Unset,
+        }
+    }
+
+    /// The conditions are there only while they are true.
+    fn resize(&self) -> Resize {
+        let since = |is: &Condition| is.last_transition_time.map_or(0, Timestamp::as_second);
+        match (self.condition("PodResizePending"), self.condition("PodResizeInProgress")) {
+            (Some(pending), _) if pending.reason == "Infeasible" => Resize::Infeasible,
+            (Some(pending), _) => Resize::Deferred { since: since(pending) },
+            (None, Some(_)) => Resize::InProgress,
+            (None, None) => Resize::None,
+        }
+    }
+
+    fn trouble(&self) -> Option<&str> {
+        let waiting =
+            self.container_statuses.iter().find_map(|status| Some(status.state.waiting.as_ref()?.reason.as_str()));
+        let unplaced = || self.condition("PodScheduled").filter(|is| is.status == "False").map(|is| is.reason.as_str());
+        waiting.or_else(unplaced).filter(|reason| !reason.is_empty())
+    }
 }
 
 /// As much of a pod's affinity as names the one node that it waits for.
@@ -167,6 +248,15 @@ impl PodSpec {
     }
 }
 
+/// Whether all containers have the cpu and memory that was asked for.
+fn is_resized(spec: &PodSpec, status: &PodStatus) -> bool {
+    let asked = spec.containers.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
+    let given = status.container_statuses.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
+    inplace::is_resized(&json!({
+        "spec": {"containers": asked.collect::<Vec<_>>()}, "status": {"containerStatuses": given.collect::<Vec<_>>()},
+    }))
+}
+
 impl Wire for PodWire {
     const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
 }
@@ -179,17 +269,32 @@ impl Cached for Pod {
         metadata.annotations.retain(|key, _| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
         let ready = status.conditions.iter().find(|is| is.kind == "Ready" && is.status == "True");
         let owner = metadata.owner_references.iter().find(|owner| owner.controller);
+        let trouble = status.trouble().filter(|_| ready.is_none()).map(|why| strings.share(why));
+        let finalizers = metadata.finalizers.iter().map(|name| strings.share(name)).collect();
+        let is_edited = metadata.annotations.contains_key(STATE_ANNOTATION);
+        let resize = match status.resize() {
+            // The kubelet says something only once it has seen the change.
+            Resize::None if is_edited && !is_resized(&spec, &status) => Resize::InProgress,
+            resize => resize,
+        };
         let share_container = |container: &ContainerWire| {
             let state = status.container_statuses.iter().find(|state| state.name == container.name);
             Container {
                 name: strings.share(&container.name),
                 image: strings.share(&container.image),
+                status_image: strings.share(state.map_or("", |state| &state.image)),
                 image_id: strings.share(state.map_or("", |state| &state.image_id)),
                 ready: state.is_some_and(|state| state.ready),
             }
         };
+        let containers = spec.containers.iter().map(share_container).collect();
         Self {
-            containers: spec.containers.iter().map(share_container).collect(),
+            finalizers,
+            gate: status.gate(&spec, GATE),
+            service: status.gate(&spec, NOT_READY_GATE),
+            resize,
+            trouble,
+            containers,
             labels: StringMap::new(&metadata.labels, strings),
             annotations: StringMap::new(&metadata.annotations, strings),
             owner: owner.map(|owner| strings.share(&owner.uid)),

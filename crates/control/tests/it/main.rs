@@ -1,5 +1,5 @@
 //! Tests on a real etcd and kube-apiserver. One binary, one cluster.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stderr)]
 
 mod api;
 mod daemonset;

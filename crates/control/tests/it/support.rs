@@ -10,6 +10,7 @@ use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use dapple_control::client::Limits;
 use dapple_control::env::Env;
 use dapple_control::family::Family;
+use dapple_control::gates::Gates;
 use dapple_control::install::install_crds;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
@@ -73,13 +74,22 @@ impl Drop for Manager {
 
 /// Starts a manager whose lease is named `lease`, as administrator.
 pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
+    manager_with(cluster, lease, Gates::default()).await
+}
+
+/// As [`manager`], with other feature gates.
+pub(crate) async fn manager_with(cluster: &Cluster, lease: &str, gates: Gates) -> Manager {
     let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-    manager_at(config, lease)
+    manager_of(config, lease, gates)
 }
 
 /// Starts a manager of the cluster that `config` names.
 pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
+    manager_of(config, lease, Gates::default())
+}
+
+fn manager_of(config: kube::Config, lease: &str, gates: Gates) -> Manager {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let options = Options {
         families: BTreeSet::from(Family::ALL),
@@ -90,6 +100,7 @@ pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
         terms: Terms::default(),
         limits: Limits::default(),
         workers: 4,
+        gates,
     };
     let stop = CancellationToken::new();
     let running = manager::run(config, options, Env::system(), stop.clone());

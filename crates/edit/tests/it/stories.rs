@@ -17,11 +17,19 @@ fn example(file: &str, kind: &str) -> Value {
     documents.into_iter().find(|document| document["kind"] == kind).unwrap_or_else(|| panic!("{file} has no {kind}"))
 }
 
+/// The edits of the patches that match.
+fn edits_for(
+    patches: &[daemonset::Patch],
+    label: impl Fn(&str) -> Option<&'static str>,
+) -> Vec<&dapple_edit::edit::Edit> {
+    daemonset::matching(patches, label).into_iter().map(|index| &patches[index].edit).collect()
+}
+
 fn rendered(set: &DaemonSet, labels: &[(&str, &'static str)]) -> Rendering {
     let (patches, bad) = daemonset::patches("DaemonSet", &set.spec.patches);
     assert!(bad.is_empty());
     let label = |key: &str| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
-    render(Document::PodTemplate, &set.spec.template.0, &daemonset::edits_for(&patches, label)).unwrap()
+    render(Document::PodTemplate, &set.spec.template.0, &edits_for(&patches, label)).unwrap()
 }
 
 #[test]
@@ -65,8 +73,7 @@ fn higher_priority_wins_and_a_bad_selector_spoils_nothing() {
         "{}",
         bad[0]
     );
-    let rendering =
-        render(Document::PodTemplate, &set.spec.template.0, &daemonset::edits_for(&patches, |_| None)).unwrap();
+    let rendering = render(Document::PodTemplate, &set.spec.template.0, &edits_for(&patches, |_| None)).unwrap();
     let origin = rendering
         .origins
         .iter()

@@ -1,8 +1,10 @@
-//! What every node should have of a DaemonSet: variants rendered once each, and where pods may run.
+//! What nodes should have of a revision: variants, each rendered once, and where pods may run.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use dapple_api::daemonset::DaemonSetPatch;
+use dapple_api::daemonset::{DaemonSetPatch, DaemonSetSpec, MAX_PATCHES};
+use dapple_api::selector::Selector;
 use dapple_edit::daemonset::{self, Patch};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
@@ -11,65 +13,130 @@ use serde_json::Value;
 
 use crate::fit::{Fit, Misfit, Node};
 
-/// What nodes should have.
-#[derive(Debug, Default)]
-pub struct Desired {
-    /// Renderings, each for the nodes that match the same patches.
-    pub variants: Vec<Variant>,
-    /// By node: its variant, and why no pod may start there.
-    pub nodes: BTreeMap<String, (usize, Option<Misfit>)>,
-}
-
 /// What nodes that match the same patches should have.
 #[derive(Debug)]
 pub struct Variant {
+    /// The places of its patches in `spec.patches`, in the order in which they apply.
+    pub patches: Vec<usize>,
     /// The template and what names it, or the patch that does not apply: these nodes keep what they run.
-    pub rendering: Result<(Value, String), EditError>,
+    pub rendering: Result<Rendered, Unrendered>,
+    fit: Fit,
 }
 
-/// What a revision gives to nodes. A node without a patch has the revision's own hash, so that pods which another product
-/// made from it are as they should be; a patched one that of its rendering.
-pub fn desired<'a>(
-    object: &str,
-    (template, patches): (&Value, &[DaemonSetPatch]),
-    revision_hash: &str,
-    nodes: impl Iterator<Item = Node<'a>>,
-) -> Desired {
-    let (patches, _) = daemonset::patches(object, patches);
-    let mut by_patches: BTreeMap<Vec<usize>, usize> = BTreeMap::new();
-    let mut fits: Vec<Option<Fit>> = Vec::new();
-    let mut desired = Desired::default();
-    for node in nodes {
-        let matches = |patch: &Patch| patch.selector.matches(|key| node.labels.get(key));
-        let matching: Vec<usize> = (0..patches.len()).filter(|index| matches(&patches[*index])).collect();
-        let variant = *by_patches.entry(matching).or_insert_with_key(|matching| {
-            let edits: Vec<&Edit> = matching.iter().map(|index| &patches[*index].edit).collect();
-            let rendering = render_plain(Document::PodTemplate, template, &edits).map(|(rendered, hash)| {
-                let hash = if matching.is_empty() { revision_hash.to_owned() } else { hash };
-                (rendered, hash)
-            });
-            fits.push(rendering.as_ref().ok().map(|(rendered, _)| Fit::of_daemon(rendered)));
-            desired.variants.push(Variant { rendering });
-            desired.variants.len() - 1
-        });
-        let misfit = fits[variant].as_ref().and_then(|fit| fit.judge(node).err());
-        desired.nodes.insert(node.name.to_owned(), (variant, misfit));
-    }
-    desired
+/// Why nodes cannot be given anything.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Unrendered {
+    /// A patch does not apply.
+    #[error("{0}")]
+    Edit(#[from] EditError),
+    /// The DaemonSet would not know such pods as its own, and make them again and again.
+    #[error("the labels of the rendered template are not those that spec.selector selects")]
+    Unselected,
 }
 
-impl Desired {
-    /// The template and hash that a node should have; nothing where its patches do not apply.
-    pub fn of(&self, node: &str) -> Option<&(Value, String)> {
-        let (variant, _) = self.nodes.get(node)?;
-        self.variants[*variant].rendering.as_ref().ok()
+/// A rendered template.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// What pods are made from.
+    pub template: Arc<Value>,
+    /// Names it.
+    pub hash: Arc<str>,
+}
+
+/// The variants of one revision, rendered as nodes ask for them.
+#[derive(Debug)]
+pub struct Variants {
+    template: Arc<Value>,
+    hash: Arc<str>,
+    selector: Option<Selector>,
+    patches: Vec<Patch>,
+    /// Patches whose selector cannot be used, with what is wrong.
+    pub bad_selectors: Vec<String>,
+    known: BTreeMap<Vec<usize>, usize>,
+    variants: Vec<Variant>,
+}
+
+impl Variants {
+    /// The variants of a template and patches. A node without a patch has the revision's own hash, so that pods which
+    /// another product made from it are as they should be; a patched one that of its rendering.
+    pub fn new(
+        object: &str,
+        (template, patches): (Value, &[DaemonSetPatch]),
+        spec: &DaemonSetSpec,
+        hash: &str,
+    ) -> Self {
+        let (patches, bad) = daemonset::patches(object, patches);
+        Self {
+            selector: Selector::new(&spec.selector).ok(),
+            template: Arc::new(template),
+            hash: Arc::from(hash),
+            patches,
+            bad_selectors: bad.iter().map(ToString::to_string).collect(),
+            known: BTreeMap::new(),
+            variants: Vec::new(),
+        }
     }
 
-    /// Patches that do not apply, with the number of nodes that they hold up.
-    pub fn failures(&self) -> Vec<(&EditError, usize)> {
-        let count = |variant: usize| self.nodes.values().filter(|(known, _)| *known == variant).count();
-        let failed = self.variants.iter().enumerate();
-        failed.filter_map(|(index, variant)| Some((variant.rendering.as_ref().err()?, count(index)))).collect()
+    /// The number of a node's variant.
+    pub fn of(&mut self, node: Node<'_>) -> usize {
+        let matching = daemonset::matching(&self.patches, |key| node.labels.get(key));
+        self.with_patches(matching)
+    }
+
+    fn with_patches(&mut self, matching: Vec<usize>) -> usize {
+        if let Some(known) = self.known.get(&matching) {
+            return *known;
+        }
+        let edits: Vec<&Edit> = matching.iter().map(|index| &self.patches[*index].edit).collect();
+        let rendering = match edits.as_slice() {
+            [] => Ok(Rendered { template: self.template.clone(), hash: self.hash.clone() }),
+            _ => render_plain(Document::PodTemplate, &self.template, &edits)
+                .map(|(template, hash)| Rendered { template: Arc::new(template), hash: Arc::from(hash) })
+                .map_err(Unrendered::from),
+        };
+        let selector = self.selector.as_ref();
+        let is_selected = |rendered: &Rendered| {
+            let labels = &rendered.template["metadata"]["labels"];
+            selector.is_some_and(|selector| selector.matches(|key| labels[key].as_str()))
+        };
+        let rendering =
+            rendering.and_then(|known| if is_selected(&known) { Ok(known) } else { Err(Unrendered::Unselected) });
+        let place_of =
+            |edit: &&Edit| edit.source.rule.trim_start_matches("spec.patches[").trim_end_matches(']').parse();
+        // Where nobody knows what nodes should have, the template tells whether they should have anything.
+        let fit = Fit::of_daemon(rendering.as_ref().map_or(&self.template, |rendered| &rendered.template));
+        self.variants.push(Variant { patches: edits.iter().flat_map(place_of).collect(), rendering, fit });
+        let number = self.variants.len() - 1;
+        self.known.insert(matching, number);
+        number
+    }
+
+    /// Why no pod of a variant may start on a node.
+    pub fn misfit(&self, variant: usize, node: Node<'_>) -> Option<Misfit> {
+        self.variants[variant].fit.judge(node).err()
+    }
+
+    /// Every variant that a node has asked for.
+    pub fn all(&self) -> &[Variant] {
+        &self.variants
+    }
+
+    /// The template that a hash stands for, whichever patches made it: labels of its node may have changed since.
+    pub fn find(&mut self, hash: &str) -> Option<Rendered> {
+        let is_it = |rendered: &&Rendered| *rendered.hash == *hash;
+        let known = self.variants.iter().filter_map(|variant| variant.rendering.as_ref().ok());
+        if let Some(found) = known.clone().find(is_it) {
+            return Some(found.clone());
+        }
+        // As many patches as a DaemonSet may have make a thousand combinations, tried once for a hash nobody knows.
+        let count = self.patches.len().min(MAX_PATCHES);
+        for chosen in 0_usize..1 << count {
+            let number = self.with_patches((0..count).filter(|index| chosen >> index & 1 == 1).collect());
+            if let Some(found) = self.variants[number].rendering.as_ref().ok().filter(is_it) {
+                return Some(found.clone());
+            }
+        }
+        None
     }
 }
 
@@ -81,34 +148,63 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn nodes_share_renderings_and_only_patched_ones_have_their_own_hash() {
-        let template =
-            json!({"spec": {"containers": [{"name": "c", "image": "c:1"}], "nodeSelector": {"os": "linux"}}});
+    fn variants() -> Variants {
+        let template = json!({"metadata": {"labels": {"app": "a"}},
+                "spec": {"containers": [{"name": "c", "image": "c:1"}], "nodeSelector": {"os": "linux"}}});
         let patches: Vec<DaemonSetPatch> = serde_json::from_value(json!([
-            {"selector": {"matchLabels": {"disk": "large"}}, "patch": {"metadata": {"labels": {"a": "b"}}}},
+            {"selector": {"matchLabels": {"disk": "large"}}, "patch": {"metadata": {"labels": {"a": "b"}}}, "priority": 5},
             {"selector": {"matchLabels": {"disk": "odd"}}, "patch": {"spec": {"containers": [{"image": "x"}]}}},
+            {"selector": {"matchLabels": {"gpu": "yes"}}, "patch": {"metadata": {"labels": {"g": "y"}}}},
+            {"selector": {"matchLabels": {"disk": "other"}}, "patch": {"metadata": {"labels": {"app": "b"}}}},
         ]))
         .unwrap();
-        let labels = |os: &str, disk: &str| {
-            BTreeMap::from([("os".to_owned(), os.to_owned()), ("disk".to_owned(), disk.to_owned())])
+        let spec: DaemonSetSpec =
+            serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}, "template": template})).unwrap();
+        Variants::new("DaemonSet default/a", (template, &patches), &spec, "revision")
+    }
+
+    fn labels(os: &str, disk: &str, gpu: &str) -> BTreeMap<String, String> {
+        [("os", os), ("disk", disk), ("gpu", gpu)].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    fn node(labels: &BTreeMap<String, String>) -> Node<'_> {
+        Node { name: "n", labels, taints: &[] }
+    }
+
+    #[test]
+    fn nodes_share_renderings_and_only_patched_ones_have_their_own_hash() {
+        let mut variants = variants();
+        let mut hash_on = |labels: BTreeMap<String, String>| {
+            let number = variants.of(node(&labels));
+            let rendering = variants.all()[number].rendering.as_ref();
+            (number, rendering.map(|rendered| rendered.hash.to_string()).map_err(ToString::to_string))
         };
-        let nodes = [
-            ("a", labels("linux", "small")),
-            ("b", labels("linux", "large")),
-            ("c", labels("windows", "large")),
-            ("d", labels("linux", "odd")),
-        ];
-        let each = nodes.iter().map(|(name, labels)| Node { name, labels, taints: &[] });
-        let desired = desired("DaemonSet default/a", (&template, &patches), "revision", each);
-        assert_eq!(desired.variants.len(), 3);
-        assert_eq!(desired.of("a").unwrap(), &(template.clone(), "revision".to_owned()));
-        assert_eq!(desired.of("b").unwrap().1.len(), 16);
-        assert_eq!(desired.of("d"), None);
-        assert_eq!(desired.nodes["c"].1, Some(Misfit::NodeSelector { key: "os".to_owned() }));
-        assert_eq!(desired.nodes["b"].1, None);
-        let failures = desired.failures();
-        assert_eq!((failures.len(), failures[0].1), (1, 1));
-        assert!(failures[0].0.to_string().contains("spec.patches[1]"), "{}", failures[0].0);
+        assert_eq!(hash_on(labels("linux", "small", "no")), (0, Ok("revision".to_owned())));
+        let (large, hash) = hash_on(labels("linux", "large", "no"));
+        assert_eq!((large, hash.unwrap().len()), (1, 16));
+        assert_eq!(hash_on(labels("windows", "large", "no")).0, large);
+        let (_, odd) = hash_on(labels("linux", "odd", "no"));
+        assert!(odd.unwrap_err().contains("spec.patches[1]"));
+        let (_, other) = hash_on(labels("linux", "other", "no"));
+        assert!(other.unwrap_err().contains("spec.selector"), "its pods would not be known");
+        let (both, _) = hash_on(labels("linux", "large", "yes"));
+        assert_eq!(variants.all()[both].patches, [2, 0], "the one of higher priority applies last");
+        let windows = labels("windows", "large", "no");
+        assert_eq!(variants.misfit(large, node(&windows)), Some(Misfit::NodeSelector { key: "os".to_owned() }));
+        assert_eq!(variants.misfit(large, node(&labels("linux", "large", "no"))), None);
+    }
+
+    #[test]
+    fn a_rendering_is_found_by_its_hash_though_no_node_has_it_now() {
+        let mut asked = variants();
+        let both = labels("linux", "large", "yes");
+        let number = asked.of(node(&both));
+        let rendered = asked.all()[number].rendering.as_ref().unwrap().clone();
+        assert_eq!(variants().find(&rendered.hash), Some(rendered));
+        assert_eq!(
+            variants().find("revision").unwrap().template.pointer("/metadata/labels"),
+            Some(&json!({"app": "a"}))
+        );
+        assert_eq!(variants().find("another"), None);
     }
 }

@@ -11,6 +11,7 @@ use dapple_api::selector::{Selector, SelectorError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::cell::Hold;
 use crate::fit::Node;
 
 /// The annotation that says which nodes are updated first.
@@ -56,12 +57,14 @@ impl std::str::FromStr for Canary {
 }
 
 /// A node in its place in the order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
-    /// Its name.
-    pub name: String,
-    /// Whether a rollout leaves it alone.
-    pub is_held: bool,
+    /// Its number among the nodes that were to be put in order.
+    pub number: usize,
+    /// Why a rollout leaves it alone.
+    pub hold: Option<Hold>,
+    /// Whether the partition holds it back, whatever else does.
+    pub is_partitioned: bool,
 }
 
 /// Puts nodes, each with the number of its variant, in order. The partition holds back the first; the selector of the
@@ -72,12 +75,12 @@ pub fn order(
     canary: Option<&Canary>,
 ) -> Result<Vec<Placed>, SelectorError> {
     let selector = rolling.selector.as_ref().map(Selector::new).transpose()?;
-    let mut sorted: Vec<&(Node<'_>, usize)> = nodes.iter().collect();
-    sorted.sort_by_key(|(node, _)| node.name);
+    let mut sorted: Vec<usize> = (0..nodes.len()).collect();
+    sorted.sort_unstable_by_key(|number| nodes[*number].0.name);
     // The last by name of each variant, so that a node that comes later seldom changes who is the canary.
     let mut seen = BTreeSet::new();
     let mut firsts: BTreeSet<&str> = BTreeSet::new();
-    for (node, variant) in sorted.iter().rev() {
+    for (node, variant) in sorted.iter().rev().map(|number| &nodes[*number]) {
         if seen.insert(*variant) {
             firsts.insert(node.name);
         }
@@ -87,28 +90,43 @@ pub fn order(
         Some(Canary::EachVariant) => firsts.contains(node.name),
         Some(Canary::Selector(selector)) => selector.matches(|key| node.labels.get(key)),
     };
-    sorted.sort_by_key(|(node, _)| (is_canary(node), node.name));
-    let held = count(&rolling.partition(), sorted.len());
+    // Stable: canaries come last, and each part stays in order.
+    sorted.sort_by_cached_key(|number| is_canary(&nodes[*number].0));
+    let held = held_back(&rolling.partition(), sorted.len());
     let is_left_alone =
         |node: &Node<'_>| selector.as_ref().is_some_and(|known| !known.matches(|key| node.labels.get(key)));
-    let placed = sorted.iter().enumerate().map(|(place, (node, _))| Placed {
-        name: node.name.to_owned(),
-        is_held: rolling.paused() || place < held || is_left_alone(node),
-    });
-    Ok(placed.collect())
+    let hold = |place: usize, node: &Node<'_>| match () {
+        () if rolling.paused() => Some(Hold::Paused),
+        () if is_left_alone(node) => Some(Hold::Selector),
+        () if place < held => Some(Hold::Partition),
+        () => None,
+    };
+    let placed = sorted.into_iter().enumerate();
+    Ok(placed
+        .map(|(place, number)| Placed { number, hold: hold(place, &nodes[number].0), is_partitioned: place < held })
+        .collect())
 }
 
-/// A number, or a percentage rounded down; never more than there are. What cannot be read holds back everything: a typo
-/// must not update a fleet.
-fn count(partition: &IntOrString, of: usize) -> usize {
-    let wanted = match partition {
-        IntOrString::Int(number) => usize::try_from(*number).unwrap_or(0),
-        IntOrString::String(text) => match text.strip_suffix('%').and_then(|digits| digits.parse::<usize>().ok()) {
-            Some(percent) => of.saturating_mul(percent) / 100,
-            None => text.parse().unwrap_or(of),
+/// How many nodes a partition holds back: a percentage is rounded down, and never more than there are. What cannot be
+/// read holds back everything: a typo must not update a fleet.
+pub(super) fn held_back(partition: &IntOrString, of: usize) -> usize {
+    part(partition, of, |whole| whole / 100).unwrap_or(of).min(of)
+}
+
+/// How many of so many nodes may be unavailable at once: a percentage is rounded up. What cannot be read allows none.
+pub fn budget(max_unavailable: &IntOrString, of: usize) -> usize {
+    part(max_unavailable, of, |whole| whole.div_ceil(100)).unwrap_or(0)
+}
+
+/// A number, or a percentage of `of`; nothing if it is neither.
+fn part(value: &IntOrString, of: usize, by_hundred: impl Fn(usize) -> usize) -> Option<usize> {
+    match value {
+        IntOrString::Int(number) => Some(usize::try_from(*number).unwrap_or(0)),
+        IntOrString::String(text) => match text.strip_suffix('%') {
+            Some(digits) => digits.parse().ok().map(|percent: usize| by_hundred(of.saturating_mul(percent))),
+            None => text.parse().ok(),
         },
-    };
-    wanted.min(of)
+    }
 }
 
 #[cfg(test)]
@@ -132,7 +150,12 @@ mod tests {
             .collect();
         let canary: Option<Canary> = canary.map(|text| text.parse().unwrap());
         let placed = order(&nodes, &serde_json::from_value(rolling).unwrap(), canary.as_ref()).unwrap();
-        placed.into_iter().map(|node| if node.is_held { format!("({})", node.name) } else { node.name }).collect()
+        let name = |placed: Placed| nodes[placed.number].0.name;
+        let shown = |placed: Placed| match placed.hold {
+            Some(_) => format!("({})", name(placed)),
+            None => name(placed).to_owned(),
+        };
+        placed.into_iter().map(shown).collect()
     }
 
     const NODES: [(&str, usize); 4] = [("d", 0), ("b", 1), ("a", 0), ("c", 1)];
@@ -148,6 +171,14 @@ mod tests {
             (json!("all"), "(a)(b)(c)(d)"),
         ] {
             assert_eq!(ordered(&NODES, json!({"partition": partition}), None), expected, "{partition}");
+        }
+    }
+
+    #[test]
+    fn the_budget_is_rounded_up_and_a_typo_allows_nothing() {
+        let text = |text: &str| IntOrString::String(text.to_owned());
+        for (value, expected) in [(IntOrString::Int(2), 2), (text("10%"), 1), (text("50%"), 3), (text("half"), 0)] {
+            assert_eq!(budget(&value, 5), expected, "{value:?}");
         }
     }
 

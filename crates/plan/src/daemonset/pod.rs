@@ -26,6 +26,10 @@ pub struct Wanted<'a> {
     pub hash: &'a str,
     /// Name of the revision it comes from.
     pub revision: &'a str,
+    /// Readiness gates that it needs besides the template's own.
+    pub gates: &'a [&'static str],
+    /// How often its name was taken by a pod of somebody else.
+    pub collisions: u32,
 }
 
 /// The pod. Its name depends on what it is alone, so that making it twice makes one.
@@ -36,20 +40,28 @@ pub fn pod(wanted: &Wanted<'_>) -> Value {
     change(&mut metadata, "annotations", |annotations| {
         annotations.insert(REVISION_ANNOTATION.to_owned(), json!(wanted.revision));
     });
-    let owner = json!({
-        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": wanted.set, "uid": wanted.uid,
-        "controller": true, "blockOwnerDeletion": true,
-    });
-    metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    metadata.insert("ownerReferences".to_owned(), json!([owner(wanted.set, wanted.uid)]));
     let mut spec = object(&wanted.template["spec"]);
     bind(&mut spec, wanted.node);
     tolerate(&mut spec);
+    add_gates(&mut spec, wanted.gates);
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+/// How objects of a DaemonSet name it as their owner.
+pub fn owner(set: &str, uid: &str) -> Value {
+    json!({
+        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": set, "uid": uid,
+        "controller": true, "blockOwnerDeletion": true,
+    })
 }
 
 /// A name of at most 63 letters, so that it can be a host's name.
 pub fn pod_name(wanted: &Wanted<'_>) -> String {
-    let ending = hash(&json!([wanted.uid, wanted.node, wanted.hash]));
+    let ending = match wanted.collisions {
+        0 => hash(&json!([wanted.uid, wanted.node, wanted.hash])),
+        collisions => hash(&json!([wanted.uid, wanted.node, wanted.hash, collisions])),
+    };
     let kept: String = wanted.set.chars().take(63 - 1 - ending.len()).collect();
     format!("{}-{ending}", kept.trim_end_matches(['-', '.']))
 }
@@ -80,6 +92,19 @@ fn tolerate(spec: &mut Map<String, Value>) {
     }
 }
 
+/// Adds readiness gates. They are no part of what the template means: a change of strategy restarts nobody.
+fn add_gates(spec: &mut Map<String, Value>, gates: &[&str]) {
+    if gates.is_empty() {
+        return;
+    }
+    let list = spec.entry("readinessGates").or_insert_with(|| json!([]));
+    if let Some(list) = list.as_array_mut() {
+        let missing = gates.iter().map(|gate| json!({"conditionType": gate}));
+        let missing: Vec<Value> = missing.filter(|gate| !list.contains(gate)).collect();
+        list.extend(missing);
+    }
+}
+
 fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
@@ -103,7 +128,7 @@ mod tests {
     }
 
     fn wanted<'a>(template: &'a Value, set: &'a str, node: &'a str, hash: &'a str) -> Wanted<'a> {
-        Wanted { set, uid: "u", node, template, hash, revision: "agent-1" }
+        Wanted { set, uid: "u", node, template, hash, revision: "agent-1", gates: &["G"], collisions: 0 }
     }
 
     #[test]
@@ -120,6 +145,7 @@ mod tests {
         assert_eq!(*terms, json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]));
         assert!(pod["spec"]["affinity"].get("podAntiAffinity").is_some(), "the rest stays");
         assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 1 + 6);
+        assert_eq!(pod["spec"]["readinessGates"], json!([{"conditionType": "G"}]));
         assert_eq!(made(&json!({"spec": {"hostNetwork": true}}))["spec"]["tolerations"].as_array().unwrap().len(), 7);
     }
 
@@ -130,6 +156,11 @@ mod tests {
         assert_eq!(name("agent", "n1", "h"), name("agent", "n1", "h"));
         assert_ne!(name("agent", "n1", "h"), name("agent", "n2", "h"));
         assert_ne!(name("agent", "n1", "h"), name("agent", "n1", "i"));
+        let template = json!({});
+        assert_ne!(
+            pod_name(&Wanted { collisions: 1, ..wanted(&template, "agent", "n1", "h") }),
+            name("agent", "n1", "h")
+        );
         let long = name(&format!("{}-", "a".repeat(45)), "n1", "h");
         assert!(long.len() <= 63 && !long.contains("--"), "{long}");
     }

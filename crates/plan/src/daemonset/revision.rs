@@ -3,11 +3,16 @@
 //! A revision holds the template and the patches, as a patch of the DaemonSet that puts both back. Two are the same if
 //! they mean the same: a revision that another product left is adopted, however it wrote it, and nothing restarts.
 
+use std::collections::BTreeMap;
+
 use dapple_api::daemonset::{DaemonSetPatch, DaemonSetSpec};
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
 use dapple_edit::render::{canonical, hash};
 use serde_json::{Value, json};
+
+use super::pod::{HASH_LABEL, owner};
+use super::rollback::CHANGE_CAUSE;
 
 /// A revision that is there.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,22 +71,32 @@ pub fn spec_of(data: &Value) -> Option<(Value, Vec<DaemonSetPatch>)> {
 pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collisions: i32) -> Step {
     let wanted = meaning_of(&data_of(spec));
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
+    // Where somebody left the highest number that there is, two have it: of those, what the DaemonSet says is meant.
+    let next = newest.saturating_add(1);
     // Of several that say the same, the newest: another product may have left doubles.
     let mut same: Vec<&Revision> = revisions.iter().filter(|revision| meaning_of(&revision.data) == wanted).collect();
     same.sort_by_key(|revision| (revision.number, revision.name.clone()));
     match same.last() {
         Some(found) if found.number == newest => Step::Keep { name: found.name.clone() },
-        Some(found) => Step::Renumber { name: found.name.clone(), number: newest + 1 },
+        Some(found) => Step::Renumber { name: found.name.clone(), number: next },
         None => {
             let name = format!("{object}-{}", hash(&json!([wanted, collisions])));
-            Step::Create(Revision {
-                name,
-                number: newest + 1,
-                hash: template_hash(spec, revisions),
-                data: data_of(spec),
-            })
+            Step::Create(Revision { name, number: next, hash: template_hash(spec, revisions), data: data_of(spec) })
         }
     }
+}
+
+/// The ControllerRevision of a DaemonSet of this name and UID, made for this cause if somebody gave one.
+pub fn object(revision: &Revision, (set, uid): (&str, &str), spec: &DaemonSetSpec, cause: Option<&str>) -> Value {
+    let annotations = cause.map(|cause| json!({CHANGE_CAUSE: cause}));
+    let mut labels = spec.selector.match_labels.clone().unwrap_or_default();
+    labels.insert(HASH_LABEL.to_owned(), revision.hash.clone());
+    json!({
+        "metadata": {
+            "name": revision.name, "labels": labels, "annotations": annotations, "ownerReferences": [owner(set, uid)],
+        },
+        "revision": revision.number, "data": revision.data,
+    })
 }
 
 /// What pods of this template carry: what those of an earlier revision with the same template do, so that a change of
@@ -91,7 +106,32 @@ fn template_hash(spec: &DaemonSetSpec, revisions: &[Revision]) -> String {
     let is_same = |revision: &&Revision| {
         spec_of(&revision.data).is_some_and(|(template, _)| meaning(Document::PodTemplate, &template) == wanted)
     };
-    revisions.iter().rev().find(is_same).map_or_else(|| hash(&wanted), |revision| revision.hash.clone())
+    // Of several, as the newest: another product may have left doubles.
+    let newest = revisions.iter().filter(is_same).max_by_key(|revision| (revision.number, &revision.name));
+    newest.map_or_else(|| hash(&wanted), |revision| revision.hash.clone())
+}
+
+/// The revision that nodes are held back at: the one that the status names, as long as it is there. A DaemonSet that
+/// another product left says none: then the one that most of its pods have, apart from the newest. `pods` are the names
+/// and hashes that pods have of their revisions.
+pub fn current<'a>(
+    named: Option<&str>,
+    update: &str,
+    revisions: &'a [Revision],
+    pods: impl Iterator<Item = (Option<&'a str>, &'a str)>,
+) -> Option<&'a Revision> {
+    if let Some(found) = named.and_then(|name| revisions.iter().find(|revision| revision.name == name)) {
+        return Some(found);
+    }
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (name, hash) in pods {
+        let is_its = |revision: &&Revision| name.map_or(revision.hash == hash, |name| revision.name == name);
+        if let Some(found) = revisions.iter().find(is_its).filter(|found| found.name != update) {
+            *counts.entry(&found.name).or_default() += 1;
+        }
+    }
+    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    revisions.iter().find(|revision| revision.name == most)
 }
 
 /// Revisions that may go: the oldest beyond the limit, but none that is still needed.
@@ -103,7 +143,7 @@ pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revisio
 }
 
 /// What a revision says, whoever wrote it.
-fn meaning_of(data: &Value) -> Value {
+pub(super) fn meaning_of(data: &Value) -> Value {
     let Some((template, patches)) = spec_of(data) else { return json!({"unreadable": canonical(data)}) };
     let patches: Vec<Value> = patches
         .iter()
@@ -210,6 +250,11 @@ mod tests {
             hash: String::new(),
             data: json!({"spec": {"template": "?"}}),
         };
-        assert_eq!(created(settle("a", &spec("agent:1", json!([])), &[broken], 0)).number, 10);
+        assert_eq!(created(settle("a", &spec("agent:1", json!([])), std::slice::from_ref(&broken), 0)).number, 10);
+        let last = Revision { number: i64::MAX, ..broken };
+        let new = created(settle("a", &spec("agent:1", json!([])), std::slice::from_ref(&last), 0));
+        assert_eq!(new.number, i64::MAX);
+        let name = new.name.clone();
+        assert_eq!(settle("a", &spec("agent:1", json!([])), &[new, last], 0), Step::Keep { name });
     }
 }

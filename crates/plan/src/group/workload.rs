@@ -45,7 +45,6 @@ pub struct Overrides {
     lists: Vec<Vec<Edit>>,
     /// Which of the lists is for a node; nodes in no group have none.
     by_node: BTreeMap<String, usize>,
-    everywhere: bool,
 }
 
 impl Overrides {
@@ -66,17 +65,17 @@ impl Overrides {
             });
             by_node.insert(node.to_owned(), list);
         }
-        Self { lists, by_node, everywhere: false }
+        Self { lists, by_node }
     }
 
-    /// The same edits for every node.
+    /// The same edits for each of these nodes.
     #[cfg(test)]
-    pub(crate) fn everywhere(edits: Vec<Edit>) -> Self {
-        Self { lists: vec![edits], by_node: BTreeMap::new(), everywhere: true }
+    pub(crate) fn same<'a>(edits: Vec<Edit>, nodes: impl Iterator<Item = &'a str>) -> Self {
+        Self { lists: vec![edits], by_node: nodes.map(|node| (node.to_owned(), 0)).collect() }
     }
 
     pub(crate) fn list_for(&self, node: &str) -> Option<usize> {
-        if self.everywhere { Some(0) } else { self.by_node.get(node).copied() }
+        self.by_node.get(node).copied()
     }
 
     pub(crate) fn edits(&self, list: Option<usize>) -> &[Edit] {

@@ -1,0 +1,172 @@
+//! Deciding about a DaemonSet, in process: everything anew for 10,000 nodes, beside its limit of 10 ms; and one pod that
+//! changes, beside its limit of 200 µs, for 100 to 50,000 nodes: it must not grow with them.
+//!
+//! One event is all that the controller does between watch and write: the pod is told to the fleet, the fleet decides, and
+//! the status is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
+use dapple_bench::measure::cost_of;
+use dapple_bench::objects::pod_template;
+use dapple_plan::daemonset::cell::PodState;
+use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::fleet::Fleet;
+use dapple_plan::daemonset::layout::{Layout, Seen, Sources, layout};
+use dapple_plan::daemonset::renderings::Renderings;
+use dapple_plan::daemonset::status::{Facts, status};
+use dapple_plan::fit::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+/// As in the `dapple` program.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const FULL_LIMIT: Duration = Duration::from_millis(10);
+const EVENT_LIMIT: Duration = Duration::from_micros(200);
+/// The largest fleet may cost this much more per event than the smallest: deeper trees, colder caches.
+const GROWTH_LIMIT: f64 = 5.0;
+const SIZES: [usize; 6] = [100, 500, 1_000, 5_000, 10_000, 50_000];
+const EVENTS: usize = 20_000;
+const ROUNDS: usize = 9;
+const NOW: i64 = 1_000_000;
+
+struct Made {
+    names: Vec<Arc<str>>,
+    labels: Vec<BTreeMap<String, String>>,
+    spec: DaemonSetSpec,
+    pods: Vec<PodState>,
+}
+
+fn main() -> anyhow::Result<()> {
+    println!("{:>7} {:>10} {:>8} {:>10} {:>8}  per event", "nodes", "full ms", "/ limit", "event µs", "/ limit");
+    let (mut is_missed, mut first) = (false, None);
+    for size in SIZES {
+        let made = make(size)?;
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let ((_, decision), cost) = cost_of(|| {
+                let (mut fleet, _) = fleet(&made);
+                let decision = fleet.decide(NOW);
+                (fleet, decision)
+            })?;
+            times.push(cost.cpu);
+            ensure!(!decision.actions.is_empty(), "an update is to be done");
+        }
+        times.sort();
+        let (full, event) = (times[ROUNDS / 2], events(&made)?);
+        let micros = event.as_secs_f64() * 1e6;
+        let growth = micros / *first.get_or_insert(micros);
+        println!(
+            "{size:>7} {:>10.2} {:>8.3} {micros:>10.2} {:>8.4}  {}",
+            full.as_secs_f64() * 1e3,
+            full.as_secs_f64() / FULL_LIMIT.as_secs_f64(),
+            event.as_secs_f64() / EVENT_LIMIT.as_secs_f64(),
+            "#".repeat((growth * 10.0) as usize),
+        );
+        is_missed |= size == 10_000 && full > FULL_LIMIT;
+        is_missed |= event > EVENT_LIMIT || growth > GROWTH_LIMIT;
+    }
+    ensure!(!is_missed, "over a limit");
+    Ok(())
+}
+
+fn make(size: usize) -> anyhow::Result<Made> {
+    let patch = |disk: &str| {
+        json!({"selector": {"matchLabels": {"disk": disk}},
+            "patch": {"spec": {"containers": [{"name": "c0", "env": [{"name": "DISK", "value": disk}]}]}}})
+    };
+    let mut template = pod_template(3);
+    template["metadata"]["labels"]["app"] = json!("agent");
+    let spec = serde_json::from_value(json!({
+        "selector": {"matchLabels": {"app": "agent"}}, "template": template,
+        "patches": [patch("large"), patch("nvme"), patch("tape")],
+        "updateStrategy": {"rollingUpdate": {"maxUnavailable": "10%"}},
+    }))?;
+    let disks = ["small", "large", "nvme", "tape"];
+    let labels = |number: usize| {
+        let pairs = [
+            ("disk", disks[number % 4].to_owned()),
+            ("zone", format!("z{}", number % 7)),
+            ("host", format!("n{number}")),
+        ];
+        pairs.map(|(key, value)| (key.to_owned(), value)).into_iter().collect()
+    };
+    Ok(Made {
+        names: (0..size).map(|number| Arc::from(format!("node-{number:06}"))).collect(),
+        labels: (0..size).map(labels).collect(),
+        spec,
+        pods: (0..size).map(|number| pod(&format!("agent-{number:06}"), "old")).collect(),
+    })
+}
+
+fn pod(name: &str, hash: &str) -> PodState {
+    PodState { name: Arc::from(name), hash: Arc::from(hash), ready_since: Some(0), ..PodState::default() }
+}
+
+/// Everything anew: variants rendered, nodes matched and put in order, pods told.
+fn fleet(made: &Made) -> (Fleet, Variants) {
+    let spec = &made.spec;
+    let template = spec.template.0.clone();
+    let mut variants = Variants::new("DaemonSet default/agent", (template, &spec.patches), spec, "new");
+    let seen: Vec<Seen<'_>> = made
+        .names
+        .iter()
+        .zip(&made.labels)
+        .map(|(name, labels)| Seen { node: Node { name, labels, taints: &[] }, name, is_ready: true })
+        .collect();
+    let refused = BTreeSet::new();
+    let sources =
+        Sources { spec, newest: &mut variants, current: None, canary: None, refused: &refused, ignores_patches: false };
+    let Layout { rules, nodes, .. } = layout(sources, &seen);
+    let mut fleet = Fleet::new(rules, nodes, Renderings::default());
+    for (node, pod) in made.names.iter().zip(&made.pods) {
+        fleet.observe(&pod.name, Some((node, pod.clone())));
+    }
+    (fleet, variants)
+}
+
+/// The time of one event.
+fn events(made: &Made) -> anyhow::Result<Duration> {
+    let (mut fleet, variants) = fleet(made);
+    // The middle of a rollout: the budget is used up, and what was decided is on its way.
+    loop {
+        let decision = fleet.decide(NOW);
+        decision.actions.iter().for_each(|action| fleet.wrote(&action.node));
+        if decision.actions.is_empty() {
+            break;
+        }
+    }
+    let mut last = DaemonSetStatus::default();
+    let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+    let (result, cost) = cost_of(|| -> anyhow::Result<()> {
+        for number in 0..EVENTS {
+            let place = number * 7919 % made.pods.len();
+            let mut pod = made.pods[place].clone();
+            pod.ready_since = (number % 2 == 0).then_some(0);
+            fleet.observe(&pod.name.clone(), Some((&made.names[place], pod)));
+            let decision = fleet.decide(NOW);
+            let facts = Facts {
+                fleet: &fleet,
+                variants: variants.all(),
+                update: "agent-new",
+                current: "agent-old",
+                is_paused: false,
+                problems: &[],
+                generation: Some(1),
+            };
+            last = status(facts, &last, &now);
+            decision.actions.iter().for_each(|action| fleet.wrote(&action.node));
+        }
+        Ok(())
+    })?;
+    result?;
+    let took = cost.cpu / u32::try_from(EVENTS)?;
+    ensure!(last.desired_number_scheduled == i32::try_from(made.pods.len())?, "every node counts");
+    last.conditions.first().context("a status has conditions")?;
+    Ok(took)
+}

@@ -1,0 +1,149 @@
+//! What is kept of a set between two looks. All of it can be lost: it is made anew from the cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::fleet::Fleet;
+use dapple_plan::daemonset::status::Problem;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use tokio::time::Instant;
+
+use super::SetRevision;
+use crate::store::Key;
+
+/// What is kept of a set.
+pub(super) struct Memory {
+    /// Of which set: one of the same name is another.
+    pub(super) uid: Arc<str>,
+    /// Whether everything must be looked at anew.
+    pub(super) is_stale: bool,
+    pub(super) known: Option<Known>,
+    /// The selector that renderings were held against.
+    pub(super) selector: Option<LabelSelector>,
+    /// Renderings of each revision, with the version it was read at.
+    pub(super) variants: BTreeMap<Arc<str>, (u64, Variants)>,
+    /// Pods that we wrote and have not seen since, with their nodes.
+    pub(super) unseen: BTreeMap<Key, Arc<str>>,
+    /// Pods of which we do not know whether our last write was done, with their nodes.
+    pub(super) doubts: BTreeMap<Key, Arc<str>>,
+    /// Revisions that we wrote and have not seen since.
+    pub(super) unseen_revisions: BTreeSet<Key>,
+    /// Renderings that the API server has taken, or why not, and when to ask again.
+    pub(super) proven: BTreeMap<Arc<str>, Result<(), Refusal>>,
+    /// UIDs of pods that cannot be changed where they run, though it looked so.
+    pub(super) unchangeable: BTreeSet<Arc<str>>,
+    /// By node: how often a pod's name was taken by somebody else's.
+    pub(super) collisions: BTreeMap<Arc<str>, u32>,
+    /// Whether the last pods were made without an error.
+    pub(super) is_flowing: bool,
+    /// By node: what the API server refused there.
+    pub(super) refusals: BTreeMap<Arc<str>, NodeRefusal>,
+    /// Problems that were reported since everything was looked at first.
+    pub(super) reported: BTreeSet<(&'static str, String)>,
+    /// The revision whose images were asked for.
+    pub(super) pulled_for: Option<Arc<str>>,
+    /// When the status was written last.
+    pub(super) told: Option<Instant>,
+    /// Whether something has changed since that may have set a revision free.
+    pub(super) may_prune: bool,
+    /// When revisions were looked through last.
+    pub(super) pruned: Option<Instant>,
+}
+
+/// What the API server refused on a node.
+#[derive(Debug, Clone)]
+pub(super) struct NodeRefusal {
+    pub(super) reason: &'static str,
+    pub(super) text: String,
+    pub(super) times: u32,
+    /// Not before this time is it tried again.
+    pub(super) until: i64,
+}
+
+/// Why the API server refuses a rendering.
+#[derive(Debug, Clone)]
+pub(super) struct Refusal {
+    pub(super) text: String,
+    pub(super) ask_again: i64,
+}
+
+/// What follows from the set, its revisions and the nodes.
+pub(super) struct Known {
+    pub(super) fleet: Fleet,
+    pub(super) generation: Option<i64>,
+    pub(super) update: Arc<SetRevision>,
+    /// The revision that nodes are held back at; the newest, if there is no other.
+    pub(super) current: Arc<SetRevision>,
+    /// By name of a revision: the hash of its template.
+    pub(super) templates: BTreeMap<Arc<str>, Arc<str>>,
+    pub(super) problems: Vec<Problem>,
+    /// Hashes that stand for nothing that is known.
+    pub(super) unknown: BTreeSet<Arc<str>>,
+}
+
+impl Memory {
+    pub(super) fn new(uid: Arc<str>) -> Self {
+        Self {
+            uid,
+            is_stale: true,
+            known: None,
+            selector: None,
+            variants: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            unseen_revisions: BTreeSet::new(),
+            proven: BTreeMap::new(),
+            unchangeable: BTreeSet::new(),
+            collisions: BTreeMap::new(),
+            is_flowing: false,
+            refusals: BTreeMap::new(),
+            reported: BTreeSet::new(),
+            pulled_for: None,
+            told: None,
+            may_prune: false,
+            pruned: None,
+        }
+    }
+
+    /// Whether it is time to ask again whether a rendering is taken.
+    pub(super) fn asks_again(&self, now: i64) -> bool {
+        self.proven.values().any(|proof| proof.as_ref().is_err_and(|refusal| refusal.ask_again <= now))
+    }
+
+    /// Remembers a write until it has come back.
+    pub(super) fn wrote(&mut self, pod: Key, node: &Arc<str>) {
+        let is_new = self.unseen.insert(pod, node.clone()).is_none();
+        if let Some(known) = self.known.as_mut().filter(|_| is_new) {
+            known.fleet.wrote(node);
+        }
+    }
+
+    /// Remembers that a write may have been done.
+    pub(super) fn doubt(&mut self, pod: Key, node: &Arc<str>) {
+        let is_new = self.doubts.insert(pod, node.clone()).is_none();
+        if let Some(known) = self.known.as_mut().filter(|_| is_new) {
+            known.fleet.wrote(node);
+        }
+    }
+
+    /// Lets go of writes that have come back, and names their pods: what became of them may not be news yet.
+    pub(super) fn see(&mut self, is_seen: impl Fn(&Key) -> bool) -> Vec<Arc<str>> {
+        let seen: Vec<Key> = self.unseen.keys().filter(|pod| is_seen(pod)).cloned().collect();
+        for pod in &seen {
+            let node = self.unseen.remove(pod);
+            if let (Some(known), Some(node)) = (self.known.as_mut(), node) {
+                known.fleet.saw(&node);
+            }
+        }
+        seen.into_iter().map(|pod| pod.name).collect()
+    }
+
+    /// A doubt is settled.
+    pub(super) fn settle(&mut self, pod: &Key) {
+        let node = self.doubts.remove(pod);
+        if let (Some(known), Some(node)) = (self.known.as_mut(), node) {
+            known.fleet.saw(&node);
+        }
+    }
+}

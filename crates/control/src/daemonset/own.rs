@@ -1,0 +1,121 @@
+//! Whose pods and revisions are whose: taking in what nobody owns, and letting go of what is a set's no more.
+
+use std::sync::Arc;
+
+use dapple_api::daemonset::DaemonSet;
+use dapple_plan::daemonset::pod::owner;
+use dapple_plan::daemonset::revision::spec_of;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::look::revision_of;
+use super::memory::Memory;
+use super::{DaemonSets, Set, SetRevision, version_of};
+use crate::slim::Pod;
+use crate::store::{Index, Key, Meta};
+
+impl DaemonSets {
+    /// Whether a set selects a pod.
+    pub(super) fn is_selected(&self, set: &Set, pod: &Pod) -> bool {
+        set.selector.as_ref().is_some_and(|selector| selector.matches(|key| pod.labels.get(key)))
+    }
+
+    /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
+    pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<(), kube::Error> {
+        let is_orphan = |pod: &&Arc<Pod>| pod.owner.is_none() && pod.node.is_some() && !pod.terminating;
+        let pods = self.pods.in_namespace(&set.meta.key.namespace);
+        let orphans: Vec<&Arc<Pod>> = pods.iter().filter(is_orphan).filter(|pod| self.is_selected(set, pod)).collect();
+        let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
+        let is_selected = |labels: &std::collections::BTreeMap<String, String>| {
+            set.selector.as_ref().is_some_and(|known| known.matches(|key| labels.get(key).map(String::as_str)))
+        };
+        let lost: Vec<_> = revisions.iter().filter(|known| known.is_orphan && is_selected(&known.labels)).collect();
+        if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
+            for pod in orphans {
+                self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
+            }
+            for revision in lost {
+                self.give_revision(set, memory, &revision.meta).await?;
+            }
+        }
+        let mine = self.revisions.find(Index::Owner, &set.meta.uid);
+        let owned = self.pods.find(Index::Owner, &set.meta.uid);
+        for pod in owned.iter().filter(|pod| !self.is_selected(set, pod) && is_relabelled(set, &mine, pod)) {
+            self.give(set, memory, pod, release(set, &pod.meta)).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the API server itself: one who is on his way out must not take in what he would take along.
+    async fn may_adopt(&self, set: &Set) -> Result<bool, kube::Error> {
+        let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
+        let found = api.get_metadata_opt(&set.meta.key.name).await?.map(|found| found.metadata);
+        let is_it = |found: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
+            found.uid.as_deref() == Some(&*set.meta.uid) && found.deletion_timestamp.is_none()
+        };
+        Ok(found.as_ref().is_some_and(is_it))
+    }
+
+    async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<(), kube::Error> {
+        info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
+        let sent =
+            self.pods_api(set).patch(&pod.meta.key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        match sent {
+            Ok(written) => {
+                self.pods.wrote(&pod.meta.key, version_of(&written.metadata.resource_version));
+                let node = pod.node.clone().unwrap_or_else(|| Arc::from(""));
+                memory.wrote(pod.meta.key.clone(), &node);
+                Ok(())
+            }
+            // Gone, or changed: the watch will tell.
+            Err(kube::Error::Api(error)) if [404, 409, 422].contains(&error.code) => Ok(()),
+            Err(kube::Error::Api(error)) if error.code == 403 => {
+                let note = format!("the owner of pod {} cannot be changed: {}", pod.meta.key.name, error.message);
+                self.report(set, "FailedAdoption", note);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn give_revision(&self, set: &Set, memory: &mut Memory, meta: &Meta) -> Result<(), kube::Error> {
+        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
+        let patch = Patch::Strategic(adoption(set, meta));
+        match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
+            Ok(written) => {
+                self.revisions.wrote(&meta.key, version_of(&written.metadata.resource_version));
+                memory.unseen_revisions.insert(Key::clone(&meta.key));
+                Ok(())
+            }
+            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Ok(()),
+            Err(kube::Error::Api(error)) if [403, 422].contains(&error.code) => {
+                let note = format!("ControllerRevision {} cannot be taken in: {}", meta.key.name, error.message);
+                self.report(set, "FailedAdoption", note);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether a pod that is not selected was, as it was made. If not, the selector was changed, not the pod: it stays, and is
+/// replaced as any other that is not what it should be.
+fn is_relabelled(set: &Set, revisions: &[Arc<SetRevision>], pod: &Pod) -> bool {
+    let template = revision_of(set, revisions, pod).and_then(|revision| spec_of(&revision.data));
+    // No patch may change what the selector selects on: so the template tells.
+    template
+        .zip(set.selector.as_ref())
+        .is_some_and(|((template, _), selector)| selector.matches(|key| template["metadata"]["labels"][key].as_str()))
+}
+
+fn adoption(set: &Set, meta: &Meta) -> Value {
+    let owner = owner(&set.meta.key.name, &set.meta.uid);
+    json!({"metadata": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "ownerReferences": [owner]}})
+}
+
+fn release(set: &Set, meta: &Meta) -> Value {
+    let gone = json!({"$patch": "delete", "uid": &*set.meta.uid});
+    json!({"metadata": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "ownerReferences": [gone]}})
+}

@@ -1,0 +1,260 @@
+//! Requests for what was decided, and what the API server says to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dapple_plan::daemonset::cell::{Act, Why};
+use dapple_plan::daemonset::desired::{Rendered, Variants};
+use dapple_plan::daemonset::fleet::Action;
+use dapple_plan::daemonset::inplace::{self, Difference, Target};
+use dapple_plan::daemonset::lifecycle::{self, State};
+use dapple_plan::daemonset::pod::{HASH_LABEL, Wanted, pod, pod_name};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
+use serde_json::Value;
+use tracing::info;
+
+use super::look::{hash_label, running};
+use super::memory::{Known, Memory};
+use super::{DaemonSets, Set, version_of};
+use crate::client::is_not_leading;
+use crate::slim::Pod;
+use crate::store::Key;
+
+/// The answer to a write.
+type Written = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
+/// How to ask for that and no more.
+const BRIEF: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+/// A request, made ready.
+pub(super) enum Request {
+    Create(Box<Value>),
+    Delete(Arc<Pod>, Why),
+    /// A patch of the pod.
+    Metadata(Value),
+    /// A patch of its status.
+    Status(Value),
+    Edit {
+        pod: Arc<Pod>,
+        difference: Arc<Difference>,
+        hash: Arc<str>,
+        revision: Arc<str>,
+        lifecycle: Option<State>,
+    },
+}
+
+/// What came of a request.
+pub(super) enum Outcome {
+    /// Done: the object has this version now.
+    Wrote(u64),
+    /// Done: the object is gone.
+    Gone,
+    /// Nothing was done: the pod is gone, or another one by now. The watch will tell.
+    Moved,
+    /// Nobody knows.
+    Doubt(kube::Error),
+    /// The API server refused it, and will again.
+    Refused(kube::Error),
+    /// The name is taken by a pod of somebody else.
+    Taken,
+}
+
+impl DaemonSets {
+    pub(super) fn pods_api(&self, set: &Set) -> Api<DynamicObject> {
+        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
+        Api::namespaced_with(self.client.clone(), &set.meta.key.namespace, &resource)
+    }
+
+    /// Makes a request ready; nothing if the pod is gone.
+    pub(super) fn prepare(&self, set: &Set, memory: &mut Memory, action: &Action) -> Option<(Key, Request)> {
+        let known = memory.known.as_mut()?;
+        let now = self.env.now().to_string();
+        let Some(name) = &action.pod else {
+            let revision = revision_for(known, &action.node)?;
+            let node = known.fleet.node(&action.node)?;
+            let (rendered, _) = rendered_by(&memory.variants, &revision, &node.wanted)?;
+            let gates = lifecycle::gates(&set.spec);
+            let wanted = Wanted {
+                set: &set.meta.key.name,
+                uid: &set.meta.uid,
+                node: &action.node,
+                template: &rendered.template,
+                hash: &rendered.hash,
+                revision: &revision,
+                gates: &gates,
+                collisions: memory.collisions.get(&action.node).copied().unwrap_or(0),
+            };
+            let key = Key::new(&set.meta.key.namespace, &pod_name(&wanted));
+            return Some((key, Request::Create(Box::new(pod(&wanted)))));
+        };
+        let key = Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
+        let pod = self.pods.get(&key)?;
+        let (uid, version) = (&pod.meta.uid, pod.meta.version);
+        let request = match action.act {
+            Act::Create => return None,
+            Act::Delete(why) => Request::Delete(pod, why),
+            Act::Mark(state) => Request::Metadata(lifecycle::mark(state, uid, version, &now)),
+            Act::Gate { condition, opens } => Request::Status(inplace::gate(condition, opens, uid, version, &now)),
+            Act::Edit => {
+                let hash = known.fleet.node(&action.node)?.wanted.clone();
+                let difference = known.fleet.difference(hash_label(&pod), &hash)?;
+                let lifecycle = known.fleet.rules().has_update_hook.then_some(State::Updating);
+                let revision = revision_for(known, &action.node)?;
+                Request::Edit { pod, difference, hash, revision, lifecycle }
+            }
+        };
+        Some((key, request))
+    }
+
+    pub(super) async fn send(&self, set: &Set, key: &Key, request: Request) -> Outcome {
+        let api = self.pods_api(set);
+        let params = PatchParams::default();
+        let name = key.name.as_ref();
+        let sent = match request {
+            Request::Create(body) => return self.create(set, key, *body).await,
+            Request::Delete(pod, Why::NodeGone) if !self.is_node_gone(&pod).await => return Outcome::Moved,
+            Request::Delete(pod, why) => {
+                info!(set = %set.meta.key, pod = name, ?why, "deleting");
+                let (uid, version) = (pod.meta.uid.to_string(), pod.meta.version.to_string());
+                let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
+                let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+                match self.delete(&api, name, &params).await {
+                    Ok(Some(pod)) => Ok(pod.metadata.resource_version),
+                    Ok(None) => return Outcome::Gone,
+                    Err(error) => Err(error),
+                }
+            }
+            Request::Metadata(patch) => {
+                api.patch(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
+            }
+            Request::Status(patch) => {
+                api.patch_status(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
+            }
+            Request::Edit { pod, difference, hash, revision, lifecycle } => {
+                info!(set = %set.meta.key, pod = name, "updating in place");
+                self.edit(&api, &pod, &difference, (&hash, &revision), lifecycle).await
+            }
+        };
+        outcome(sent)
+    }
+
+    /// Changes a pod where it runs: cpu and memory first, since only they can be refused. Until the rest is written the
+    /// pod counts as what it was, and both are written again.
+    async fn edit(
+        &self,
+        api: &Api<DynamicObject>,
+        pod: &Pod,
+        difference: &Difference,
+        (hash, revision): (&str, &str),
+        lifecycle: Option<State>,
+    ) -> Result<Option<String>, kube::Error> {
+        let (name, uid, params) = (pod.meta.key.name.as_ref(), &pod.meta.uid, PatchParams::default());
+        let mut version = pod.meta.version;
+        if let Some(patch) = inplace::resize(difference, uid, version) {
+            let resized = api.patch_subresource("resize", name, &params, &Patch::Strategic(patch)).await?;
+            version = version_of(&resized.metadata.resource_version);
+        }
+        let (now, containers) = (self.env.now().to_string(), running(pod));
+        let target = Target {
+            uid,
+            version,
+            hash,
+            revision,
+            now: &now,
+            state: pod.annotations.get(inplace::STATE_ANNOTATION),
+            containers: &containers,
+            lifecycle: lifecycle.map(State::name),
+        };
+        let patch = inplace::edit(difference, &target);
+        Ok(api.patch(name, &params, &Patch::Strategic(patch)).await?.metadata.resource_version)
+    }
+
+    /// Deletes a pod. Nothing if it is gone already.
+    async fn delete(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        params: &DeleteParams,
+    ) -> Result<Option<Written>, kube::Error> {
+        let request = kube::core::Request::new(api.resource_url()).delete(name, params);
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        Ok(self.client.request_status::<Written>(in_brief(request)).await?.left())
+    }
+
+    async fn create(&self, set: &Set, key: &Key, body: Value) -> Outcome {
+        let api = self.pods_api(set);
+        let hash = body["metadata"]["labels"][HASH_LABEL].as_str().map(str::to_owned);
+        let request = kube::core::Request::new(api.resource_url())
+            .create(&PostParams::default(), body.to_string().into_bytes())
+            .map_err(kube::Error::BuildRequest);
+        let answer = match request {
+            Ok(request) => self.client.request::<Written>(in_brief(request)).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(&key.name).await {
+                Ok(Some(found)) => {
+                    let owners = found.metadata.owner_references.iter().flatten();
+                    // One that was changed where it runs since has the name of what it was, and is in the way.
+                    let is_same =
+                        found.metadata.labels.as_ref().and_then(|labels| labels.get(HASH_LABEL)) == hash.as_ref();
+                    let is_ours = is_same && owners.into_iter().any(|owner| *owner.uid == *set.meta.uid);
+                    // Made before, by us, and on its way into our view, or out of the world.
+                    if is_ours { Outcome::Wrote(version_of(&found.metadata.resource_version)) } else { Outcome::Taken }
+                }
+                Ok(None) => Outcome::Moved,
+                Err(error) => Outcome::Doubt(error),
+            },
+            answer => outcome(answer.map(|pod| pod.metadata.resource_version)),
+        }
+    }
+
+    /// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
+    async fn is_node_gone(&self, pod: &Pod) -> bool {
+        let Some(node) = &pod.node else { return false };
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
+        matches!(nodes.get_metadata_opt(node).await, Ok(None))
+    }
+}
+
+/// Asks for a short answer: of a pod that was written only its version matters, and fleets write many.
+fn in_brief(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(BRIEF));
+    request
+}
+
+/// The revision that a node gets now.
+fn revision_for(known: &Known, node: &str) -> Option<Arc<str>> {
+    let node = known.fleet.node(node)?;
+    let revision = if node.wanted == node.newest { &known.update } else { &known.current };
+    Some(revision.meta.key.name.clone())
+}
+
+/// What a hash stands for in a revision, and how many patches made it.
+fn rendered_by<'m>(
+    variants: &'m BTreeMap<Arc<str>, (u64, Variants)>,
+    revision: &str,
+    hash: &str,
+) -> Option<(&'m Rendered, usize)> {
+    let all = variants.get(revision)?.1.all().iter();
+    let mut rendered = all.filter_map(|variant| Some((variant.rendering.as_ref().ok()?, variant.patches.len())));
+    rendered.find(|(rendered, _)| *rendered.hash == *hash)
+}
+
+/// How many patches made what a node gets now.
+pub(super) fn patches_on(memory: &Memory, node: &str) -> Option<usize> {
+    let known = memory.known.as_ref()?;
+    let revision = revision_for(known, node)?;
+    rendered_by(&memory.variants, &revision, &known.fleet.node(node)?.wanted).map(|(_, patches)| patches)
+}
+
+fn outcome(sent: Result<Option<String>, kube::Error>) -> Outcome {
+    match sent {
+        Ok(version) => Outcome::Wrote(version_of(&version)),
+        // Gone, or changed since it was looked at.
+        Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Outcome::Moved,
+        Err(kube::Error::Api(error)) if (400..500).contains(&error.code) => Outcome::Refused(kube::Error::Api(error)),
+        Err(error) if is_not_leading(&error) => Outcome::Refused(error),
+        Err(error) => Outcome::Doubt(error),
+    }
+}

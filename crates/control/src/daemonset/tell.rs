@@ -1,0 +1,92 @@
+//! Saying how a set stands: its status.
+
+use std::time::Duration;
+
+use dapple_api::daemonset::{DaemonSet, DaemonSetStatus};
+use dapple_plan::daemonset::status::{Facts, Problem, status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::memory::Memory;
+use super::{DaemonSets, Set, version_of};
+use crate::store::Meta;
+
+/// The status is written at most this often, unless the set itself has changed: a rollout over ten thousand nodes must
+/// not write it ten thousand times.
+pub(super) const PACE: Duration = Duration::from_secs(1);
+/// Nodes that a message names.
+const NAMED: usize = 3;
+
+impl DaemonSets {
+    /// How the set stands, as of the last decision: what that comes to is told once it has been seen.
+    pub(super) fn standing(&self, set: &Set, memory: &Memory) -> Option<DaemonSetStatus> {
+        let known = memory.known.as_ref()?;
+        let mut problems = known.problems.clone();
+        let refusals = memory.refusals.values().take(NAMED);
+        problems.extend(refusals.map(|refusal| Problem::new(refusal.reason, refusal.text.clone())));
+        let failing: Vec<String> =
+            known.fleet.failing().take(NAMED).map(|(node, count)| format!("{node} ({count} times)")).collect();
+        if !failing.is_empty() {
+            problems.push(Problem::new("PodsFail", format!("pods keep ending on {}", failing.join(", "))));
+        }
+        let variants = memory.variants.get(&known.update.meta.key.name).map(|(_, variants)| variants.all());
+        let facts = Facts {
+            fleet: &known.fleet,
+            variants: variants.unwrap_or_default(),
+            update: &known.update.meta.key.name,
+            current: &known.current.meta.key.name,
+            is_paused: set.spec.rolling_update().paused(),
+            problems: &problems,
+            generation: set.generation,
+        };
+        Some(status(facts, &set.status, &Time(self.env.now())))
+    }
+
+    /// Writes the status if it says something new. Returns when to say what had to wait.
+    pub(super) async fn tell(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        wanted: &DaemonSetStatus,
+    ) -> Result<Option<Duration>, kube::Error> {
+        if !self.sets.caught_up(&set.meta.key) {
+            return Ok(Some(PACE));
+        }
+        if *wanted == set.status {
+            return Ok(None);
+        }
+        // That something is over, or has gone wrong, is told at once.
+        let standing = |status: &DaemonSetStatus| -> Vec<(String, String)> {
+            status.conditions.iter().map(|known| (known.status.clone(), known.reason.clone())).collect()
+        };
+        let is_new = wanted.observed_generation != set.status.observed_generation
+            || standing(wanted) != standing(&set.status)
+            || (wanted.number_unavailable == Some(0) && set.status.number_unavailable != Some(0));
+        let waited = memory.told.map_or(PACE, |told| told.elapsed());
+        if !is_new && waited < PACE {
+            return Ok(Some(PACE - waited));
+        }
+        let has_settled = wanted.current_revision != set.status.current_revision;
+        self.write_status(set, wanted).await?;
+        memory.told = Some(Instant::now());
+        if has_settled {
+            // What nodes are held back at is part of the layout.
+            memory.is_stale = true;
+        }
+        Ok(has_settled.then_some(Duration::ZERO))
+    }
+
+    pub(super) async fn write_status(&self, set: &Set, status: &DaemonSetStatus) -> Result<(), kube::Error> {
+        let Meta { key, uid, version } = &set.meta;
+        let mut whole =
+            json!({"metadata": {"uid": uid.as_ref(), "resourceVersion": version.to_string()}, "status": status});
+        // An empty list is not written at all, and would leave in a merge patch what was there.
+        whole["status"]["variants"] = json!(status.variants);
+        let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &key.namespace);
+        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await?;
+        self.sets.wrote(key, version_of(&written.metadata.resource_version));
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! The feature gate of patches, and what is measured of them.
+
+use std::sync::Arc;
+
+use dapple_control::gates::Gates;
+use dapple_control::install::install_crds;
+use dapple_testbed::progress::Quiet;
+use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
+use kube::api::{DynamicObject, PostParams};
+use serde_json::json;
+
+use super::steps::with_image;
+use super::story::{ByNode, Story, cache, changed, rolling};
+use crate::support::{Manager, eventually, http_get, manager, manager_with};
+
+async fn own_cluster() -> Arc<Cluster> {
+    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
+    let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.expect("the cluster starts");
+    install_crds(&cluster.client().await.unwrap()).await.unwrap();
+    Arc::new(cluster)
+}
+
+/// The value of a counter that has no labels.
+fn counter(metrics: &str, name: &str) -> Option<u64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// Waits until a counter is so high, and returns all metrics.
+async fn counted(manager: &Manager, name: &str, expected: u64) -> String {
+    eventually(&format!("{name} is {expected}"), || async {
+        let (code, metrics) = http_get(manager.address, "/metrics").await?;
+        let found = counter(&metrics, name);
+        if (code, found) == (200, Some(expected)) { Ok(metrics) } else { Err(format!("{found:?}, status {code}")) }
+    })
+    .await
+}
+
+fn with_cache(seen: &ByNode, value: &str) -> Vec<String> {
+    seen.iter().filter(|(_, pod)| pod.cache == value).map(|(node, _)| node.clone()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patches_are_measured_and_without_the_gate_they_stay_stored() {
+    let story = Story::empty("gate", own_cluster().await).await;
+    story.add_nodes("small", 2, json!({"disk": "small"})).await;
+    story.add_nodes("large", 2, json!({"disk": "large"})).await;
+    let on = manager(&story.cluster, "gate-on").await;
+    let set = |image: &str| {
+        let strategy = rolling(json!({"maxUnavailable": "100%", "rollingUpdateType": "InPlaceIfPossible"}));
+        story.set(image, json!({"updateStrategy": strategy, "patches": [cache("large", "2Ti")]}))
+    };
+    story.apply(&set("agent:1")).await;
+    let first = story.pods_are("two are patched", |seen| seen.len() == 4 && with_cache(seen, "2Ti").len() == 2).await;
+    let metrics = counted(&on, "daemonset_patches_applied_total", 2).await;
+    assert_eq!(counter(&metrics, "daemonset_patches_errors_total"), Some(0), "{metrics}");
+    assert!(metrics.contains("daemonset_patches_duration_seconds_bucket{le="), "{metrics}");
+    story.apply(&set("agent:2")).await;
+    let first_again = story.have_image(4, "agent:2").await;
+    assert_eq!(changed(&first, &first_again), Vec::<String>::new(), "in place");
+    counted(&on, "daemonset_patches_applied_total", 4).await;
+    story.status("all are counted", |status| status["numberAvailable"] == 4).await;
+    drop(on);
+
+    let off = manager_with(&story.cluster, "gate-off", Gates { node_label_patches: false }).await;
+    // A new node gets the template as it is; nothing else happens.
+    story.add_nodes("late", 1, json!({"disk": "large"})).await;
+    let second = story.pods_are("the new node has one", |seen| seen.len() == 5).await;
+    assert_eq!(changed(&first, &second), ["late-000"]);
+    assert_eq!(second["late-000"].cache, "500Gi");
+    story
+        .status("all count as updated, and as available", |status| {
+            status["updatedNumberScheduled"] == 5 && status["numberAvailable"] == 5
+        })
+        .await;
+    story.nothing_changes(&second).await;
+    let stored = story.sets.get("agent").await.unwrap();
+    assert_eq!(stored.data["spec"]["patches"].as_array().unwrap().len(), 1, "patches stay stored");
+    // The next change of the template gives everybody the template.
+    story.apply(&set("agent:3")).await;
+    let third = story.have_image(5, "agent:3").await;
+    assert_eq!(with_cache(&third, "500Gi").len(), 5);
+    drop(off);
+
+    // With the gate again, patches are served again: those concerned follow, and no other.
+    let on = manager(&story.cluster, "gate-again").await;
+    let fourth = story.pods_are("three are patched", |seen| with_cache(seen, "2Ti").len() == 3).await;
+    assert_eq!(changed(&third, &fourth), ["large-000", "large-001", "late-000"]);
+    assert_eq!(with_image(&fourth, "agent:3").len(), 5);
+    drop(on);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patches_that_fail_are_counted() {
+    let story = Story::empty("errors", own_cluster().await).await;
+    story.add_nodes("small", 1, json!({"disk": "small"})).await;
+    story.add_nodes("large", 1, json!({"disk": "large"})).await;
+    let manager = manager(&story.cluster, "errors").await;
+    let broken =
+        json!({"selector": {"matchLabels": {"disk": "large"}}, "patch": {"spec": {"containers": [{"image": "x"}]}}});
+    let set: DynamicObject = serde_json::from_value(story.set("agent:1", json!({"patches": [broken]}))).unwrap();
+    story.sets.create(&PostParams::default(), &set).await.unwrap();
+    story.condition("Degraded", "True", "PatchFailed").await;
+    counted(&manager, "daemonset_patches_errors_total", 1).await;
+}

@@ -1,0 +1,20 @@
+//! DaemonSets on a real control plane with kwok nodes. One cluster and one manager serve all stories; each has its own
+//! namespace and its own nodes.
+
+mod bad_input;
+mod complaints;
+mod counts;
+mod fields;
+mod gate;
+mod inplace;
+mod kubelet;
+mod lifecycle;
+mod midway;
+mod owners;
+mod patches;
+mod pull;
+mod refused;
+mod steps;
+mod story;
+mod updates;
+mod watch;

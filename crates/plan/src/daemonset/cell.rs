@@ -1,0 +1,174 @@
+//! A node and its pods, as a DaemonSet sees them, and what may be done about them.
+
+use std::sync::Arc;
+
+use super::inplace::Progress;
+use super::lifecycle::State;
+
+/// Why a rollout leaves a node alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// The rollout is paused.
+    Paused,
+    /// The partition holds it back.
+    Partition,
+    /// The strategy's selector does not match it.
+    Selector,
+    /// Its patches do not apply, or nobody knows what it should have.
+    Unrendered,
+}
+
+/// A node, as a DaemonSet sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whether a pod may start there.
+    pub can_start: bool,
+    /// Whether one that runs may stay.
+    pub can_stay: bool,
+    /// Whether the node itself is well. One that is not holds up nobody: it neither takes from the budget nor waits
+    /// for it.
+    pub is_ready: bool,
+    /// What a pod that is made now should be: the hash of its rendering. On a node that is held back, that of the
+    /// current revision.
+    pub wanted: Arc<str>,
+    /// What the newest revision gives it.
+    pub newest: Arc<str>,
+    /// The number of its variant in the newest revision.
+    pub variant: usize,
+    /// Why a rollout leaves it alone.
+    pub hold: Option<Hold>,
+    /// Whether the partition holds it back, whatever else does.
+    pub is_partitioned: bool,
+}
+
+/// A readiness gate of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gate {
+    /// It has no such gate.
+    #[default]
+    Absent,
+    /// Nobody has opened or closed it yet.
+    Unset,
+    /// The pod may be ready.
+    Open,
+    /// The pod is kept from being ready.
+    Closed,
+}
+
+/// What hooks of the DaemonSet's lifecycle hold a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Held {
+    /// It may not be deleted yet.
+    pub from_deletion: bool,
+    /// It may not be updated in place yet.
+    pub from_update: bool,
+    /// Everything that holds it between two updates is back.
+    pub again: bool,
+}
+
+/// A pod of the DaemonSet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// What it is: the hash of its rendering.
+    pub hash: Arc<str>,
+    /// The hash of its revision's template, if it names one: what it is apart from patches.
+    pub template: Option<Arc<str>>,
+    /// When it was made, for telling the older of two.
+    pub created: i64,
+    /// Since when it is ready.
+    pub ready_since: Option<i64>,
+    /// Whether it is on its way out.
+    pub is_terminating: bool,
+    /// Whether it ended and will not start again.
+    pub has_ended: bool,
+    /// How far the last change in place is.
+    pub edit: Progress,
+    /// The gate that is closed during a change in place.
+    pub gate: Gate,
+    /// The gate that a hook with `markPodNotReady` closes.
+    pub service: Gate,
+    /// Its state in the lifecycle.
+    pub state: State,
+    /// What holds it.
+    pub held: Held,
+    /// Why it does not come up, in the kubelet's word.
+    pub trouble: Option<Arc<str>>,
+}
+
+/// How pods get what is new for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// They are deleted and made anew.
+    #[default]
+    Standard,
+    /// They are changed where they run, if that can be.
+    InPlace,
+    /// A new one is made beside the old one.
+    Surge,
+    /// They keep what they have until somebody deletes them.
+    OnDelete,
+}
+
+/// What a DaemonSet says about its pods.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// How pods get what is new.
+    pub mode: Mode,
+    /// Seconds that a pod must be ready before it counts as available.
+    pub min_ready: i64,
+    /// How many nodes may be without an available pod.
+    pub budget: usize,
+    /// How many nodes may have two.
+    pub surge: usize,
+    /// How many things may be done at once.
+    pub burst: usize,
+    /// Whether the partition holds back creation too.
+    pub partitioned_scaling: bool,
+    /// Whether patches are served. If not, a pod of the right template is right.
+    pub ignores_patches: bool,
+    /// Whether there is a hook around updates in place.
+    pub has_update_hook: bool,
+    /// Whether pods that are held from deletion, or from an update, are set not ready.
+    pub unready: (bool, bool),
+}
+
+/// Something to be done to one pod or for one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Make a pod.
+    Create,
+    /// Take it away.
+    Delete(Why),
+    /// Set its state in the lifecycle, for those who watch it.
+    Mark(State),
+    /// Open or close a readiness gate.
+    Gate {
+        /// The gate.
+        condition: &'static str,
+        /// Whether it is opened.
+        opens: bool,
+    },
+    /// Change it where it runs.
+    Edit,
+}
+
+/// Why a pod is taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// Its node is gone.
+    NodeGone,
+    /// Pods may not run on its node any more.
+    Misplaced,
+    /// It ended, and another is to start.
+    Ended,
+    /// Another pod of the DaemonSet is on the node.
+    Double,
+    /// It is not what it should be.
+    Outdated,
+    /// A change in place came to nothing.
+    Stuck,
+}

@@ -1,0 +1,311 @@
+//! The fleet, case by case and as properties of whole rollouts.
+
+use serde_json::json;
+
+use super::super::cell::{Gate, Held, Hold};
+use super::super::inplace::{GATE, Progress};
+use super::super::lifecycle::State;
+use super::*;
+
+pub(super) const NOW: i64 = 1_000;
+
+pub(super) fn node(name: &str) -> NodeState {
+    NodeState {
+        name: Arc::from(name),
+        can_start: true,
+        can_stay: true,
+        is_ready: true,
+        wanted: Arc::from("new"),
+        newest: Arc::from("new"),
+        variant: 0,
+        hold: None,
+        is_partitioned: false,
+    }
+}
+
+pub(super) fn pod(name: &str, hash: &str) -> PodState {
+    PodState { name: Arc::from(name), hash: Arc::from(hash), ready_since: Some(0), ..PodState::default() }
+}
+
+pub(super) fn down(name: &str, hash: &str) -> PodState {
+    PodState { ready_since: None, ..pod(name, hash) }
+}
+
+pub(super) fn rules(mode: Mode, budget: usize) -> Rules {
+    let surge = if mode == Mode::Surge { budget } else { 0 };
+    let budget = if mode == Mode::Surge { 0 } else { budget };
+    Rules { mode, budget, surge, burst: 250, ..Rules::default() }
+}
+
+pub(super) fn renderings() -> Renderings {
+    let template = |image: &str| Arc::new(json!({"spec": {"containers": [{"name": "c", "image": image}]}}));
+    let mut renderings = Renderings::default();
+    renderings.add(&Arc::from("old"), &template("c:1"));
+    renderings.add(&Arc::from("new"), &template("c:2"));
+    renderings
+}
+
+fn fleet(rules: Rules, nodes: Vec<NodeState>, pods: &[(&str, PodState)]) -> Fleet {
+    let mut fleet = Fleet::new(rules, nodes, renderings());
+    for (node, pod) in pods {
+        fleet.observe(&pod.name.clone(), Some((&Arc::from(*node), pod.clone())));
+    }
+    fleet
+}
+
+/// What is decided: pod or node, and what.
+fn decided(rules: Rules, nodes: Vec<NodeState>, pods: &[(&str, PodState)]) -> Vec<(String, Act)> {
+    let decision = fleet(rules, nodes, pods).decide(NOW);
+    decision.actions.into_iter().map(|action| (action.pod.unwrap_or(action.node).to_string(), action.act)).collect()
+}
+
+fn told(name: &str, act: Act) -> (String, Act) {
+    (name.to_owned(), act)
+}
+
+#[test]
+fn every_node_gets_one_pod_and_keeps_it() {
+    let standard = || rules(Mode::Standard, 1);
+    assert_eq!(decided(standard(), vec![node("a"), node("b")], &[("a", pod("p", "new"))]), [told("b", Act::Create)]);
+    let going = PodState { is_terminating: true, ..pod("p", "new") };
+    assert_eq!(decided(standard(), vec![node("a")], &[("a", going)]), [], "its place is not free yet");
+}
+
+#[test]
+fn what_does_not_belong_is_taken_away() {
+    let misplaced = NodeState { can_start: false, can_stay: false, ..node("a") };
+    let full = NodeState { can_start: false, ..node("b") };
+    let pods = [("a", pod("p", "new")), ("b", pod("q", "new")), ("gone", pod("r", "new"))];
+    let expected = [told("r", Act::Delete(Why::NodeGone)), told("p", Act::Delete(Why::Misplaced))];
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![misplaced, full.clone()], &pods), expected);
+    assert_eq!(
+        decided(rules(Mode::Standard, 1), vec![full], &[]),
+        [],
+        "none starts where only those that run may stay"
+    );
+}
+
+#[test]
+fn of_two_the_one_in_service_stays() {
+    let old = PodState { created: 1, ..pod("p", "old") };
+    let new = PodState { created: 2, ..pod("q", "new") };
+    let one = |pods: [PodState; 2]| {
+        let pods: Vec<(&str, PodState)> = pods.into_iter().map(|pod| ("a", pod)).collect();
+        decided(rules(Mode::Standard, 0), vec![node("a")], &pods)
+    };
+    assert_eq!(one([old.clone(), new.clone()]), [told("p", Act::Delete(Why::Double))]);
+    let starting = PodState { ready_since: None, ..new };
+    assert_eq!(one([old, starting]), [told("q", Act::Delete(Why::Double))], "no node goes down outside the budget");
+}
+
+#[test]
+fn the_budget_is_kept_and_nodes_come_in_their_order() {
+    let nodes = || vec![node("b"), node("a"), node("c")];
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old")), ("c", pod("pc", "old"))];
+    let first = decided(rules(Mode::Standard, 1), nodes(), &pods);
+    assert_eq!(first, [told("pc", Act::Delete(Why::Outdated))], "the last is the first to be updated");
+    let under_way = [pods[0].clone(), pods[1].clone(), ("c", down("pc2", "new"))];
+    let mut fleet = fleet(rules(Mode::Standard, 1), nodes(), &under_way);
+    assert_eq!(fleet.decide(NOW).actions, []);
+    assert_eq!(fleet.holding(3), ["c: pod pc2 is not ready"]);
+    assert_eq!((fleet.behind(), fleet.lagging()), (2, 2));
+}
+
+#[test]
+fn pods_that_are_down_are_not_swept_away_at_once() {
+    let nodes: Vec<NodeState> = (0..10).map(|number| node(&format!("n{number}"))).collect();
+    let names: Vec<String> = (0..10).map(|number| format!("n{number}")).collect();
+    let pods: Vec<(&str, PodState)> = names.iter().map(|name| (name.as_str(), down(name, "old"))).collect();
+    assert_eq!(decided(rules(Mode::Standard, 2), nodes, &pods).len(), 2);
+}
+
+#[test]
+fn nodes_that_are_not_well_or_held_back_hold_up_nobody() {
+    let sick = NodeState { is_ready: false, ..node("a") };
+    let held = NodeState { hold: Some(Hold::Partition), wanted: Arc::from("old"), ..node("b") };
+    let pods = [("a", down("pa", "old")), ("b", pod("pb", "old")), ("c", pod("pc", "old"))];
+    let mut fleet = fleet(rules(Mode::Standard, 1), vec![sick, held, node("c")], &pods);
+    let actions = fleet.decide(NOW).actions;
+    assert_eq!(actions.len(), 1);
+    assert_eq!(actions[0].pod.as_deref(), Some("pc"));
+    assert_eq!(fleet.unreachable(3), ["a: the node is not ready"]);
+    let mut closed =
+        Fleet::new(rules(Mode::Standard, 1), vec![NodeState { can_start: false, ..node("a") }], renderings());
+    closed.observe(&Arc::from("pa"), Some((&Arc::from("a"), pod("pa", "old"))));
+    assert_eq!(closed.decide(NOW).actions, []);
+    assert_eq!(closed.unreachable(3), ["a: no pod may start there"]);
+    assert_eq!((fleet.behind(), fleet.lagging()), (2, 3));
+}
+
+#[test]
+fn an_update_in_place_goes_step_by_step() {
+    let step = |pod: PodState| decided(rules(Mode::InPlace, 1), vec![node("a")], &[("a", pod)]);
+    let close = Act::Gate { condition: GATE, opens: false };
+    let open = Act::Gate { condition: GATE, opens: true };
+    assert_eq!(step(PodState { gate: Gate::Open, ..pod("p", "old") }), [told("p", close)]);
+    let closed = |hash: &str| PodState { gate: Gate::Closed, ready_since: None, ..pod("p", hash) };
+    assert_eq!(step(closed("old")), [told("p", Act::Edit)]);
+    assert_eq!(step(PodState { edit: Progress::Waiting, ..closed("new") }), []);
+    assert_eq!(step(closed("new")), [told("p", open)]);
+    assert_eq!(step(PodState { gate: Gate::Open, ..pod("p", "new") }), []);
+    assert_eq!(step(pod("p", "old")), [told("p", Act::Edit)], "one without a gate");
+    assert_eq!(step(PodState { gate: Gate::Unset, ..down("p", "new") }), [told("p", open)], "a new one");
+    // A newer change, a difference that cannot be had in place, and one that the kubelet cannot give.
+    assert_eq!(step(PodState { edit: Progress::Waiting, ..closed("old") }), [told("p", Act::Edit)]);
+    assert_eq!(step(PodState { gate: Gate::Open, ..pod("p", "other") }), [told("p", Act::Delete(Why::Outdated))]);
+    assert_eq!(step(PodState { edit: Progress::Stuck, ..closed("new") }), [told("p", Act::Delete(Why::Stuck))]);
+    assert_eq!(step(PodState { edit: Progress::Until(NOW + 9), ..closed("new") }), []);
+    assert_eq!(step(PodState { edit: Progress::Until(NOW), ..closed("new") }), [told("p", Act::Delete(Why::Stuck))]);
+}
+
+#[test]
+fn hooks_hold_pods_until_somebody_lets_go() {
+    let hooked = Held { from_deletion: true, from_update: true, again: true };
+    let standard = |pod: PodState| decided(rules(Mode::Standard, 1), vec![node("a")], &[("a", pod)]);
+    let held = PodState { held: hooked, ..pod("p", "old") };
+    assert_eq!(standard(held.clone()), [told("p", Act::Mark(State::PreparingDelete))]);
+    let preparing = PodState { state: State::PreparingDelete, ..held.clone() };
+    assert_eq!(standard(preparing.clone()), []);
+    let free = PodState { held: Held::default(), ..preparing.clone() };
+    assert_eq!(standard(free), [told("p", Act::Delete(Why::Outdated))]);
+    // While it waits it takes from the budget, though it still is ready.
+    let two = [("a", preparing), ("b", pod("q", "old"))];
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![node("b"), node("a")], &two), []);
+
+    let with_hook = || Rules { has_update_hook: true, unready: (false, true), ..rules(Mode::InPlace, 1) };
+    let in_place = |pod: PodState| decided(with_hook(), vec![node("a")], &[("a", pod)]);
+    assert_eq!(in_place(held.clone()), [told("p", Act::Mark(State::PreparingUpdate))]);
+    let preparing = PodState { state: State::PreparingUpdate, ..held };
+    assert_eq!(in_place(preparing.clone()), []);
+    let with_gate = PodState { service: Gate::Open, ..preparing.clone() };
+    let not_ready = Act::Gate { condition: super::super::lifecycle::NOT_READY_GATE, opens: false };
+    assert_eq!(in_place(with_gate), [told("p", not_ready)]);
+    let let_go = PodState { held: Held::default(), ..preparing };
+    assert_eq!(in_place(let_go.clone()), [told("p", Act::Edit)]);
+    let updated = PodState { state: State::Updating, hash: Arc::from("new"), ..let_go };
+    assert_eq!(in_place(updated.clone()), [told("p", Act::Mark(State::Updated))]);
+    let updated = PodState { state: State::Updated, ..updated };
+    assert_eq!(in_place(updated.clone()), [], "it waits for the hook to hold it again");
+    assert_eq!(in_place(PodState { held: hooked, ..updated.clone() }), [told("p", Act::Mark(State::Normal))]);
+    // One that was set not ready is ready again before it is held again, also if the hook does not ask for it any more.
+    let serves = Act::Gate { condition: super::super::lifecycle::NOT_READY_GATE, opens: true };
+    let unready = PodState { service: Gate::Closed, ready_since: None, ..updated };
+    assert_eq!(in_place(unready.clone()), [told("p", serves)]);
+    assert_eq!(decided(rules(Mode::InPlace, 1), vec![node("a")], &[("a", unready)]), [told("p", serves)]);
+}
+
+#[test]
+fn what_is_told_of_a_node_is_true() {
+    let says = |pod: PodState| {
+        let mut fleet = fleet(rules(Mode::InPlace, 1), vec![node("a")], &[("a", pod)]);
+        fleet.decide(NOW);
+        fleet.holding(1).join("")
+    };
+    assert_eq!(says(PodState { gate: Gate::Closed, ..pod("p", "old") }), "a: pod p is taken out of service");
+    let held = Held { from_deletion: true, ..Held::default() };
+    let preparing = PodState { state: State::PreparingDelete, held, ..pod("p", "old") };
+    assert_eq!(says(preparing), "a: pod p is held by preDelete");
+    assert_eq!(says(down("p", "new")), "a: pod p is not ready");
+    let mut fleet = fleet(rules(Mode::Standard, 1), vec![node("a")], &[("a", pod("p", "old"))]);
+    fleet.wrote("a");
+    fleet.decide(NOW);
+    assert_eq!(fleet.holding(1), ["a: what was just written has not come back yet"]);
+}
+
+#[test]
+fn a_surge_makes_the_new_before_it_takes_the_old() {
+    let surge = |pods: &[(&str, PodState)]| decided(rules(Mode::Surge, 1), vec![node("b"), node("a")], pods);
+    let old = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
+    assert_eq!(surge(&old), [told("a", Act::Create)]);
+    let pair = [old[0].clone(), old[1].clone(), ("a", down("pa2", "new"))];
+    assert_eq!(surge(&pair), [], "it waits for the new one");
+    let mut waits = fleet(rules(Mode::Surge, 1), vec![node("b"), node("a")], &pair);
+    waits.decide(NOW);
+    assert_eq!((waits.holding(3), waits.waiting(3)), (vec![], vec!["a: pod pa2 is not ready".to_owned()]));
+    let up = [old[0].clone(), old[1].clone(), ("a", pod("pa2", "new"))];
+    assert_eq!(surge(&up), [told("pa", Act::Delete(Why::Outdated))]);
+    // A newer revision: the half-made one goes, the one in service stays.
+    let superseded = [old[0].clone(), ("b", pod("pb", "new")), ("a", PodState { created: 5, ..down("pa2", "mid") })];
+    assert_eq!(surge(&superseded)[0], told("pa2", Act::Delete(Why::Double)));
+}
+
+#[test]
+fn what_we_wrote_and_have_not_seen_counts_as_down() {
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
+    let mut fleet = fleet(rules(Mode::Standard, 1), vec![node("a"), node("b")], &pods);
+    assert_eq!(fleet.decide(NOW).actions.len(), 1);
+    fleet.wrote("b");
+    assert_eq!(fleet.decide(NOW).actions, []);
+    assert_eq!(fleet.behind(), 2, "the rollout is not done with it");
+    fleet.saw("b");
+    assert_eq!(fleet.decide(NOW).actions.len(), 1);
+}
+
+#[test]
+fn pods_that_end_come_back_more_and_more_slowly() {
+    let ended = PodState { has_ended: true, ready_since: None, ..pod("p", "new") };
+    let mut fleet = fleet(rules(Mode::Standard, 1), vec![node("a")], &[("a", ended)]);
+    let mut now = NOW;
+    for pause in [1, 2, 4, 8] {
+        assert_eq!(fleet.decide(now).actions[0].act, Act::Delete(Why::Ended));
+        fleet.took_ended(&Arc::from("a"), now);
+        assert_eq!(fleet.decide(now).actions, []);
+        assert_eq!(fleet.next_wake(), Some(now + pause));
+        now += pause;
+    }
+    assert_eq!(pause(60), RETRY.1);
+    assert_eq!(
+        fleet.failing().map(|(node, count)| (node.to_string(), count)).collect::<Vec<_>>(),
+        [("a".to_owned(), 4)]
+    );
+    // One that goes well from then on is forgiven.
+    fleet.observe(&Arc::from("p"), Some((&Arc::from("a"), pod("p", "new"))));
+    let last = now - 8;
+    assert_eq!((fleet.decide(last + FORGIVEN).actions, fleet.failing().count()), (vec![], 1));
+    assert_eq!(fleet.next_wake(), Some(last + FORGIVEN + 1));
+    assert_eq!((fleet.decide(last + FORGIVEN + 1).actions, fleet.failing().count()), (vec![], 0));
+    assert_eq!(fleet.next_wake(), None);
+}
+
+#[test]
+fn where_something_was_refused_nothing_is_tried_for_a_while_and_others_go_on() {
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
+    let mut fleet = fleet(rules(Mode::Standard, 1), vec![node("a"), node("b")], &pods);
+    fleet.set_back("b", NOW + 10);
+    assert_eq!(fleet.decide(NOW).actions[0].pod.as_deref(), Some("pa"));
+    assert_eq!(fleet.next_wake(), Some(NOW + 10));
+    assert_eq!(fleet.decide(NOW + 10).actions[0].pod.as_deref(), Some("pb"));
+}
+
+#[test]
+fn one_that_is_stuck_on_a_node_that_is_left_alone_goes_on_serving() {
+    let held = || NodeState { hold: Some(Hold::Paused), ..node("a") };
+    let stuck = PodState { edit: Progress::Stuck, ..pod("p", "new") };
+    assert_eq!(decided(rules(Mode::InPlace, 1), vec![held()], &[("a", stuck.clone())]), []);
+    let out = PodState { gate: Gate::Closed, ready_since: None, ..stuck };
+    assert_eq!(decided(rules(Mode::InPlace, 1), vec![held()], &[("a", out)]), [told("p", Act::Delete(Why::Stuck))]);
+}
+
+#[test]
+fn no_more_is_done_at_once_than_the_burst() {
+    let nodes: Vec<NodeState> = (0..10).map(|number| node(&format!("n{number}"))).collect();
+    let decision = fleet(Rules { burst: 4, ..rules(Mode::Standard, 1) }, nodes, &[]).decide(NOW);
+    assert_eq!((decision.actions.len(), decision.has_more), (4, true));
+}
+
+#[test]
+fn the_partition_can_hold_back_first_pods_too() {
+    // Whatever else holds it: a pause must not make what the partition holds back.
+    let held = NodeState { hold: Some(Hold::Paused), is_partitioned: true, ..node("a") };
+    let scaling = Rules { partitioned_scaling: true, ..rules(Mode::Standard, 1) };
+    assert_eq!(decided(scaling, vec![held.clone(), node("b")], &[]), [told("b", Act::Create)]);
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![held, node("b")], &[]).len(), 2);
+}
+
+#[test]
+fn without_patches_a_pod_of_the_right_template_is_right() {
+    let patched = PodState { template: Some(Arc::from("new")), ..pod("p", "patched") };
+    let off = Rules { ignores_patches: true, ..rules(Mode::Standard, 1) };
+    assert_eq!(decided(off, vec![node("a")], &[("a", patched.clone())]), []);
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![node("a")], &[("a", patched)]).len(), 1);
+}
