@@ -290,16 +290,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let token = crate::files::unique();
         for lifetime in [Lifetime::WithParent, Lifetime::Detached] {
+            let log = dir.path().join(format!("{lifetime:?}"));
             let process = spawn(&Launch {
                 program: Path::new("/bin/sh"),
                 // Ignores SIGTERM, so that the second step of `end` is needed.
                 args: &["-c".into(), "trap '' TERM; echo up; while :; do sleep 0.05; done".into()],
                 env: &[(TOKEN_VARIABLE.into(), token.clone())],
-                log: &dir.path().join("log"),
+                log: &log,
                 lifetime,
             })
             .unwrap();
-            while crate::files::tail(&dir.path().join("log"), 9).lines().count() < 1 {
+            while crate::files::tail(&log, 9).lines().count() < 1 {
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert!(with_token(&token).contains(&process));

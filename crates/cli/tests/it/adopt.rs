@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::openkruise::{
     CRD, CRDS, HALF_WAY, HOOKS, OLD_SETS, PODS, REVISIONS, SETS, add_hooks, data, dead_conversion, foreign_crd, get,
-    patch, post, start, stop_manager, whole,
+    patch, post, start, stop_manager, try_patch, try_post, whole,
 };
 use crate::support::{Manager, dapple, eventually, leads, text};
 
@@ -114,8 +114,10 @@ async fn nothing_restarts_when_daemonsets_are_adopted() {
     assert_eq!(pods(&client, None).await, before.1);
     ended(&adopt(kubeconfig, &["--yes"]), 0, &["is dapple's already"]);
 
-    // Nobody is behind the hooks, so this would be refused if they were still there.
-    patch(&client, &format!("{SETS}/plain"), &json!({"metadata": {"labels": {"adopted": "true"}}})).await;
+    // Nobody is behind the hooks, so this would be refused if they were still there. The API server learns in its own
+    // time that they are not.
+    let (plain, label) = (format!("{SETS}/plain"), json!({"metadata": {"labels": {"adopted": "true"}}}));
+    eventually("no hook refuses", || try_patch(&client, &plain, &label)).await;
     let manager = start_manager(&cluster, &client).await;
     nothing_changes(&client, &before.1, &manager).await;
     assert_eq!(revisions(&client).await, before.2, "revisions are kept, and none is made");
@@ -278,8 +280,7 @@ async fn add_hooks_after(client: &Client) {
     let spec = json!({"selector": {"matchLabels": {"app": "new"}}, "template": template});
     let new =
         json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {"name": "new"}, "spec": spec});
-    // The API server needs a moment to learn that it stores the new version.
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    post(client, SETS, &new).await;
+    // The API server needs a moment to learn that it stores the new version: until then nobody converts this one.
+    eventually("a set is stored as v1beta1", || try_post(client, SETS, &new)).await;
     add_hooks(client).await;
 }

@@ -45,14 +45,24 @@ pub(crate) async fn get(client: &Client, path: &str) -> Result<Value, String> {
     client.request(Request::get(path).body(Vec::new()).unwrap()).await.map_err(|error| error.to_string())
 }
 
-pub(crate) async fn post(client: &Client, path: &str, object: &Value) -> Value {
+pub(crate) async fn try_post(client: &Client, path: &str, object: &Value) -> Result<Value, String> {
     let request = Request::post(format!("{path}?fieldManager=helm")).header(CONTENT_TYPE, "application/json");
-    client.request(request.body(serde_json::to_vec(object).unwrap()).unwrap()).await.expect("the object is taken")
+    let request = request.body(serde_json::to_vec(object).unwrap()).unwrap();
+    client.request(request).await.map_err(|error| error.to_string())
+}
+
+pub(crate) async fn post(client: &Client, path: &str, object: &Value) -> Value {
+    try_post(client, path, object).await.expect("the object is taken")
+}
+
+pub(crate) async fn try_patch(client: &Client, path: &str, patch: &Value) -> Result<Value, String> {
+    let request = Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
+    let request = request.body(serde_json::to_vec(patch).unwrap()).unwrap();
+    client.request(request).await.map_err(|error| error.to_string())
 }
 
 pub(crate) async fn patch(client: &Client, path: &str, patch: &Value) -> Value {
-    let request = Request::patch(path).header(CONTENT_TYPE, "application/merge-patch+json");
-    client.request(request.body(serde_json::to_vec(patch).unwrap()).unwrap()).await.expect("the patch is taken")
+    try_patch(client, path, patch).await.expect("the patch is taken")
 }
 
 /// An object of the data without what the API server gives it, and with the UIDs that its owners have here.
@@ -133,8 +143,10 @@ pub(crate) async fn stop_manager(client: &Client) {
     patch(client, &path, &json!({"spec": {"replicas": 0}})).await;
     patch(client, &format!("{LEASES}/kruise-manager"), &json!({"spec": {"holderIdentity": ""}})).await;
     eventually("the controllers are gone", || async {
-        let replicas = get(client, &path).await?["status"]["replicas"].as_i64().unwrap_or(0);
-        if replicas == 0 { Ok(()) } else { Err(format!("{replicas} replicas")) }
+        let found = get(client, &path).await?;
+        let is_seen = found["status"]["observedGeneration"] == found["metadata"]["generation"];
+        let replicas = found["status"]["replicas"].as_i64().unwrap_or(0);
+        if is_seen && replicas == 0 { Ok(()) } else { Err(found["status"].to_string()) }
     })
     .await;
 }

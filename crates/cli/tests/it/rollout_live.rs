@@ -132,9 +132,13 @@ async fn a_rollout_is_followed_and_steered() {
     assert!(shell.run(2, &["rollout", "restart", "ds/agent"]).contains("is paused"));
     let said = shell.run(0, &["rollout", "undo", "ds/agent"]);
     assert!(said.contains("rolled back to revision 2") && said.contains("no pod changes before"), "{said}");
+    eventually("the manager has seen it", || async {
+        let view = shell.json(&["get", "ds/agent"]);
+        if view["state"] == "Paused" { Ok(()) } else { Err(view.to_string()) }
+    })
+    .await;
     let said = shell.run(1, &["rollout", "status", "ds/agent", "--timeout", "3s"]);
     assert!(said.contains("paused at 0 of 6 nodes updated") && said.contains("not over after 3s"), "{said}");
-    assert_eq!(shell.json(&["get", "ds/agent"])["state"], "Paused");
     shell.run(0, &["rollout", "resume", "ds/agent"]);
     shell.rolled_out();
 

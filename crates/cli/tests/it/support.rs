@@ -60,7 +60,7 @@ impl Drop for Manager {
 }
 
 impl Manager {
-    /// Starts a manager with a short lease.
+    /// Starts a manager. Its lease outlasts an API server that stands still for some seconds.
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf) -> Self {
         let file = std::fs::File::create(&log).unwrap();
         let child = Command::new(DAPPLE)
@@ -69,7 +69,7 @@ impl Manager {
                 "--listen",
                 "127.0.0.1:0",
                 "--lease-duration",
-                "3s",
+                "15s",
                 "--log",
                 "debug,hyper_util=info,tower=info",
                 "--kubeconfig",

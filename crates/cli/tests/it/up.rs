@@ -4,6 +4,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use dapple_testbed::Cluster;
 use rustix::process::{Pid, Signal, kill_process};
@@ -42,6 +43,21 @@ fn run(state: &Path, args: &[&str]) -> Output {
     dapple_in(state, args).output().unwrap()
 }
 
+/// Waits until all is well and `status` says so: it leaves out what an API server that stands still for some seconds does
+/// not answer.
+fn status_is(state: &Path, is_right: impl Fn(&Value) -> bool) {
+    let begun = Instant::now();
+    loop {
+        let status = run(state, &["status", "-o", "json"]);
+        let view: Value = serde_json::from_slice(&status.stdout).unwrap();
+        if status.status.success() && is_right(&view) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "after two minutes still {view}{}", text(&status.stderr));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 fn cluster_dir(state: &Path) -> std::path::PathBuf {
     state.join("dapple/clusters/default")
 }
@@ -61,11 +77,10 @@ fn up_shows_a_living_fleet_and_down_leaves_nothing() {
     let again = run(state.path(), &["up", "--detach"]);
     assert!(again.status.success() && text(&again.stdout).contains("is up already"), "{}", text(&again.stdout));
 
-    let status = run(state.path(), &["status", "-o", "json"]);
-    let view: Value = serde_json::from_slice(&status.stdout).unwrap();
-    assert!(status.status.success(), "{view}");
-    assert_eq!(view["nodes"], serde_json::json!({"total": 12, "ready": 12}));
-    assert_eq!(view["groups"].as_array().unwrap().len(), 3);
+    status_is(state.path(), |view| {
+        view["nodes"] == serde_json::json!({"total": 12, "ready": 12})
+            && view["groups"].as_array().is_some_and(|groups| groups.len() == 3)
+    });
 
     let cluster = Cluster::open(&cluster_dir(state.path())).unwrap().expect("it runs");
     let (processes, ports) = (cluster.processes(), cluster.ports());
@@ -139,7 +154,7 @@ fn two_at_once_end_with_one_cluster() {
     let screens: Vec<String> = both.iter().map(|up| text(&up.stdout)).collect();
     assert!(both.iter().all(|up| up.status.success()), "{screens:?}");
     assert_eq!(screens.iter().filter(|screen| screen.contains("is up already")).count(), 1, "{screens:?}");
-    assert!(run(state.path(), &["status"]).status.success());
+    status_is(state.path(), |_| true);
     assert!(run(state.path(), &["down"]).status.success());
 }
 

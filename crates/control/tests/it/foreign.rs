@@ -41,7 +41,11 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");
     group_has(&client, "theirs", &["fine"]).await;
-    assert_eq!(http_get(manager.address, "/readyz").await.unwrap().0, 200);
+    eventually("the manager is ready", || async {
+        let (status, text) = http_get(manager.address, "/readyz").await?;
+        if status == 200 { Ok(()) } else { Err(text) }
+    })
+    .await;
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=another-product", "--overwrite"], "");
     eventually("the manager gives the family up", || async {

@@ -60,8 +60,12 @@ async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
     })
     .await;
     assert!(note.contains("NodeGroup") && note.contains("spec.nodes: ") && note.contains("not-a-list"), "{note}");
-    let (_, metrics) = http_get(manager.address, "/metrics").await.unwrap();
-    assert!(metrics.contains("dapple_malformed_objects_total{kind=\"NodeGroup\"}"), "{metrics}");
+    eventually("it is counted", || async {
+        let (_, metrics) = http_get(manager.address, "/metrics").await?;
+        let is_counted = metrics.contains("dapple_malformed_objects_total{kind=\"NodeGroup\"}");
+        if is_counted { Ok(()) } else { Err(metrics) }
+    })
+    .await;
     drop(manager);
     cluster.stop().await.unwrap();
 }

@@ -20,6 +20,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// The shared cluster, with our CRDs.
@@ -28,6 +29,17 @@ pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
     let client = cluster.client().await.unwrap();
     let installed = install_crds(&client).await.expect("our CRDs are installed");
     assert!(installed.iter().all(|crd| !crd.foreign));
+    // kubectl finds a kind where the API server lists it, which is a moment after it serves it.
+    static LISTED: OnceCell<()> = OnceCell::const_new();
+    let list = || {
+        eventually("every kind is listed", || async {
+            let listed = kubectl(&cluster, &["api-resources", "-o", "name"], "");
+            let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+            let missing = installed.iter().find(|crd| !listed.lines().any(|line| line == crd.name));
+            missing.map_or(Ok(()), |crd| Err(format!("{} is not in\n{listed}", crd.name)))
+        })
+    };
+    LISTED.get_or_init(list).await;
     (cluster, client)
 }
 
@@ -66,6 +78,18 @@ pub(crate) struct Manager {
     stop: CancellationToken,
 }
 
+impl Manager {
+    /// Stops it, and waits until it has ended what was under way.
+    pub(crate) async fn end(self) {
+        self.stop.cancel();
+        eventually("the manager ends", || async {
+            let answer = http_get(self.address, "/healthz").await;
+            if answer.is_err() { Ok(()) } else { Err("it still answers".to_owned()) }
+        })
+        .await;
+    }
+}
+
 impl Drop for Manager {
     fn drop(&mut self) {
         self.stop.cancel();
@@ -81,16 +105,18 @@ pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
 pub(crate) async fn manager_with(cluster: &Cluster, lease: &str, gates: Gates) -> Manager {
     let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-    manager_of(config, lease, gates)
+    // Of those that no connection of somebody's gets meanwhile.
+    let address = SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
+    manager_of(config, address, lease, gates)
 }
 
 /// Starts a manager of the cluster that `config` names.
 pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
-    manager_of(config, lease, Gates::default())
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    manager_of(config, address, lease, Gates::default())
 }
 
-fn manager_of(config: kube::Config, lease: &str, gates: Gates) -> Manager {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gates) -> Manager {
     let options = Options {
         families: BTreeSet::from(Family::ALL),
         listen: address,

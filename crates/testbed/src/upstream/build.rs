@@ -227,10 +227,8 @@ mod tests {
 
     /// A `go` that does as the script says.
     fn fake_go(dir: &Path, script: &str) -> PathBuf {
-        use std::os::unix::fs::PermissionsExt;
         let go = dir.join("go");
-        std::fs::write(&go, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&go, std::fs::Permissions::from_mode(0o755)).unwrap();
+        crate::upstream::write_script(&go, &format!("#!/bin/sh\n{script}\n"));
         go
     }
 

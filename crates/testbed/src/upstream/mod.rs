@@ -112,3 +112,16 @@ fn obtain(wanted: &[Binary], cancel: &Cancel, progress: &dyn Progress) -> Result
     }
     Ok(binaries)
 }
+
+/// Writes a script that can be run at once. Another process writes it: a child that another test starts just then would
+/// have our descriptor for a moment, and what anybody has open for writing cannot be run.
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+fn write_script(path: &Path, text: &str) {
+    use std::io::Write;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(std::process::Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
+}

@@ -70,16 +70,12 @@ fn fits(binary: Binary, answer: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-    use crate::progress::Quiet;
+    use crate::{progress::Quiet, upstream::write_script};
 
     fn fake(folder: &Path, binary: Binary, answer: &str) {
         std::fs::create_dir_all(folder).unwrap();
-        let path = folder.join(binary.name());
-        std::fs::write(&path, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&folder.join(binary.name()), &format!("#!/bin/sh\necho '{answer}'\n"));
     }
 
     #[test]

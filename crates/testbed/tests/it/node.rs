@@ -62,6 +62,9 @@ fn traces(cluster_dir: &str, node: &RealNode) -> Vec<String> {
     found
 }
 
+/// One test at a time has nodes that this process started: what is left of them is told by its pid.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 async fn start(binaries: &Binaries) -> (Cluster, RealNode) {
     let cluster = Cluster::start(ClusterSpec::temporary(), binaries, &progress::Quiet).await.unwrap();
     let mut spec = RealNodeSpec::new("real");
@@ -79,6 +82,7 @@ async fn a_real_pod_runs_is_reached_and_leaves_no_trace() {
         return;
     }
     let binaries = Upstream::obtain(&[Need::ControlPlane, Need::RealNode], progress::to_stderr()).await.unwrap();
+    let _alone = ALONE.lock().await;
     let (cluster, node) = start(&binaries).await;
     let client = cluster.client().await.unwrap();
     let script =
@@ -122,7 +126,11 @@ async fn a_real_pod_runs_is_reached_and_leaves_no_trace() {
     })
     .await;
     let reach = "nc -w 2 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT < /dev/null && echo reached";
-    assert_eq!(kubectl_says(&cluster, &["exec", "web", "--", "sh", "-c", reach]), "reached\n");
+    eventually("the API server is reached from the pod", async || {
+        let output = kubectl(&cluster, &["exec", "web", "--", "sh", "-c", reach]);
+        holds(output.stdout == b"reached\n", output)
+    })
+    .await;
 
     let patch = json!({"spec": {"containers": [{"name": "web", "image": "dapple.local/busybox:2"}]}});
     pods.patch("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
@@ -180,6 +188,7 @@ async fn a_node_that_cannot_start_leaves_nothing_and_one_can_be_stopped_alone() 
         return;
     }
     let binaries = Upstream::obtain(&[Need::ControlPlane, Need::RealNode], progress::to_stderr()).await.unwrap();
+    let _alone = ALONE.lock().await;
     let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &progress::Quiet).await.unwrap();
     let control_plane = cluster.processes();
     let mut spec = RealNodeSpec::new("real");

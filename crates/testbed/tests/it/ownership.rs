@@ -89,11 +89,13 @@ async fn what_this_process_started_can_be_abandoned_and_leaves_its_logs() {
 async fn a_start_waits_for_another_and_then_finds_it_running() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("d");
+    // Obtained before: the other must not be ready by the time that ours starts.
+    let binaries = binaries().await;
     let mut other = helper::owner(&dir, Lifetime::WithParent);
     wait_until_recorded(&dir, 1).await;
     assert!(Cluster::open(&dir).unwrap().is_none(), "it is not ready");
     let notes = Notes::default();
-    let ours = Cluster::start(ClusterSpec::at("x", dir.clone()), &binaries().await, &notes).await;
+    let ours = Cluster::start(ClusterSpec::at("x", dir.clone()), &binaries, &notes).await;
     assert!(matches!(ours, Err(Error::Running { .. })), "{ours:?}");
     let notes = notes.0.into_inner().unwrap();
     assert!(notes.iter().any(|note| note.contains(&format!("waiting for pid {}", other.id()))), "{notes:?}");
@@ -108,9 +110,10 @@ async fn a_start_waits_for_another_and_then_finds_it_running() {
 async fn a_start_goes_on_where_another_failed() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("d");
+    // Obtained before: the other must not be ready by the time that ours starts.
+    let binaries = binaries().await;
     let mut other = helper::owner(&dir, Lifetime::Detached);
     let theirs = wait_until_recorded(&dir, 1).await;
-    let binaries = binaries().await;
     let notes = Notes::default();
     let (ours, ()) = tokio::join!(Cluster::start(ClusterSpec::at("x", dir.clone()), &binaries, &notes), async {
         eventually("we wait", async || holds(!notes.0.lock().unwrap().is_empty(), "no note")).await;

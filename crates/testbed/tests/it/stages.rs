@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 use crate::support::{eventually, holds, shared};
 
+/// How late readiness comes, in seconds: long enough to be seen missing on a machine that stands still for some.
+const LATE: u64 = 15;
+
 /// The shared cluster with three nodes of this test's own.
 async fn nodes(prefix: &str) -> (std::sync::Arc<Cluster>, Client) {
     let cluster = shared().await;
@@ -168,13 +171,14 @@ async fn readiness_fails_and_returns_on_chosen_nodes_only() {
 #[tokio::test]
 async fn readiness_can_come_late_by_node_and_by_annotation() {
     let (cluster, client) = nodes("late").await;
-    cluster.hold_readiness("late", &["late-000"], Readiness::Delay(Duration::from_secs(4))).await.unwrap();
+    cluster.hold_readiness("late", &["late-000"], Readiness::Delay(Duration::from_secs(LATE))).await.unwrap();
     let pods = create(&client, "late-node", "late-000", json!({})).await;
     wait_for(&pods, "late-node", "ContainersReady", "False").await;
     wait_for(&pods, "late-node", "Ready", "True").await;
     cluster.release_readiness("late").await.unwrap();
 
-    let annotations = json!({"testbed.dapple.dev/readiness": "delay", "testbed.dapple.dev/readiness-delay": "4s"});
+    let delay = format!("{LATE}s");
+    let annotations = json!({"testbed.dapple.dev/readiness": "delay", "testbed.dapple.dev/readiness-delay": delay});
     create(&client, "late-pod", "late-001", json!({"metadata": {"annotations": annotations}})).await;
     wait_for(&pods, "late-pod", "ContainersReady", "False").await;
     wait_for(&pods, "late-pod", "Ready", "True").await;

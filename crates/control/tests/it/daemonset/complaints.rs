@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::story::{Story, cache, changed, is_ready, look_at, rolling};
 use super::watch::{Invariants, watch};
+use crate::support::eventually;
 
 fn within(budget: usize) -> Invariants {
     Invariants { budget: Some(budget), most_on_a_node: 1, untouched: vec![] }
@@ -29,8 +30,8 @@ async fn a_node_that_the_rollout_leaves_out_gets_its_old_pod_back() {
     let watched = watch(&story, within(2)).await;
     story.apply(&set("agent:2")).await;
     let updated = story.have_image(2, "agent:2").await;
-    assert_eq!(watched.made(), 2);
-    watched.finish();
+    assert_eq!(watched.made().await, 2);
+    watched.finish().await;
     let message = story.condition("Progressing", "False", "HeldBack").await;
     assert!(message.starts_with("4 of 6 nodes are held back"), "{message}");
 
@@ -59,8 +60,8 @@ async fn a_node_that_is_no_canary_any_more_keeps_its_pod_until_it_is_lost() {
 
     story.change_node("small-001", json!({"metadata": {"labels": {"canary": null}}})).await;
     // Nothing is to happen.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert_eq!(story.settled().await.as_ref(), Ok(&updated));
+    story.nodes_are_seen().await;
+    story.nothing_changes(&updated).await;
     assert_eq!(updated["small-001"].image, "agent:2");
 
     story.pods.delete(&updated["small-001"].name, &DeleteParams::default()).await.unwrap();
@@ -89,16 +90,16 @@ async fn a_fleet_that_is_not_ready_is_not_swept_away() {
     let pods = story.all_pods().await;
     assert_eq!((pods.len(), with_image(&pods, "agent:2")), (6, 2));
     // Both at once, so in either order.
-    let mut touched = watched.order(&story);
+    let mut touched = watched.order(&story).await;
     touched.sort();
     assert_eq!(touched, ["small-002", "small-003"]);
-    let message = story.condition("Progressing", "True", "RollingOut").await;
-    assert!(message.starts_with("2 of 6 nodes") && message.contains("is not ready"), "{message}");
+    let message = story.message(("Progressing", "True", "RollingOut"), &["2 of 6 nodes", "is not ready"]).await;
+    assert!(message.starts_with("2 of 6 nodes"), "{message}");
 
     story.cluster.release_readiness("not-swept").await.unwrap();
     story.have_image(6, "agent:2").await;
-    assert_eq!(watched.most_moving(), 2, "nodes that were without old and new at once");
-    watched.finish();
+    assert_eq!(watched.most_moving().await, 2, "nodes that were without old and new at once");
+    watched.finish().await;
 }
 
 // kruise#2522, k8s#117658: nodes that are not ready, or take no pods, hold up the rest.
@@ -117,6 +118,14 @@ async fn sick_and_closed_nodes_do_not_hold_up_the_others() {
     let sick_node = story.node(sick);
     story.cluster.hold_readiness("sick", &[&sick_node], Readiness::Fail).await.unwrap();
     story.every_pod("its pod is down", |pods| pods.iter().any(|(on, pod)| on == sick && !is_ready(pod))).await;
+    eventually("the sick node is not ready", || async {
+        let node = story.nodes.get(&sick_node).await.map_err(|error| error.to_string())?;
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let is_sick = conditions.iter().any(|is| is.type_ == "Ready" && is.status == "False");
+        if is_sick { Ok(()) } else { Err(format!("{conditions:?}")) }
+    })
+    .await;
+    story.nodes_are_seen().await;
 
     story.apply(&set("agent:2")).await;
     let is_updated = |node: &str, pods: &[(String, Pod)]| {
@@ -125,18 +134,21 @@ async fn sick_and_closed_nodes_do_not_hold_up_the_others() {
     let reached = ["small-000", cordoned, "large-000", "large-001"];
     story.every_pod("the others follow", |pods| reached.iter().all(|node| is_updated(node, pods))).await;
     story.status("four are updated", |status| status["updatedNumberScheduled"] == 4).await;
-    let message = story.condition("Progressing", "False", "OutOfReach").await;
+    let unready = format!("{sick_node}: the node is not ready");
+    let shut = format!("{}: no pod may start there", story.node(closed));
+    let message = story.message(("Progressing", "False", "OutOfReach"), &["out of reach: ", &unready, &shut]).await;
     let (_, unreachable) = message.split_once("out of reach: ").expect("it names those that it cannot reach");
-    assert!(unreachable.contains(&format!("{sick_node}: the node is not ready")), "{message}");
-    assert!(unreachable.contains(&format!("{}: no pod may start there", story.node(closed))), "{message}");
+    assert!(unreachable.contains(&unready) && unreachable.contains(&shut), "{message}");
 
     // The sick one is well again. The closed one is all that is left, and nobody says that all is done.
     story.change_node(sick, json!({"metadata": {"annotations": {"testbed.dapple.dev/ready": null}}})).await;
     story.cluster.release_readiness("sick").await.unwrap();
     story.every_pod("it follows", |pods| is_updated(sick, pods)).await;
     story.status("five are updated", |status| status["updatedNumberScheduled"] == 5).await;
-    let message = story.condition("Progressing", "False", "OutOfReach").await;
-    assert!(message.starts_with("5 of 6 nodes have revision") && message.contains(&story.node(closed)), "{message}");
+    let closed_node = story.node(closed);
+    let parts: [&str; 2] = ["5 of 6 nodes have revision", &closed_node];
+    let message = story.message(("Progressing", "False", "OutOfReach"), &parts).await;
+    assert!(message.starts_with(parts[0]), "{message}");
     story.change_node(closed, json!({"spec": {"taints": null}})).await;
     story.have_image(6, "agent:2").await;
     story.condition("Progressing", "False", "Complete").await;
@@ -166,8 +178,8 @@ async fn which_node_comes_next_is_foreseeable() {
         let watched = watch(&story, within(1)).await;
         story.apply(&set(&image, canary)).await;
         story.have_image(6, &image).await;
-        assert_eq!(watched.order(&story), expected, "{canary:?}");
-        watched.finish();
+        assert_eq!(watched.order(&story).await, expected, "{canary:?}");
+        watched.finish().await;
     }
 }
 
@@ -201,9 +213,10 @@ async fn a_surge_that_does_not_come_up_says_so_and_a_newer_template_ends_it() {
     story.apply(&bad).await;
     story.every_pod("one has a second pod", |pods| with_image(pods, "agent:bad") == 1).await;
     let waits = format!("waiting for {}", story.node("small-003"));
-    let waits = |status: &Value| status["updatedNumberScheduled"] == 1 && status.to_string().contains(&waits);
-    let told = story.status("it says for whom it waits", waits).await;
-    assert_eq!(told["numberAvailable"], 6);
+    let waits = |status: &Value| {
+        status["updatedNumberScheduled"] == 1 && status["numberAvailable"] == 6 && status.to_string().contains(&waits)
+    };
+    story.status("all are available, and it says for whom it waits", waits).await;
     let pods = story.all_pods().await;
     let kept = pods.iter().filter(|(node, pod)| first[node].uid == pod.uid().unwrap_or_default()).count();
     assert_eq!((pods.len(), kept), (7, 6), "everybody has the old pod still");
@@ -211,7 +224,7 @@ async fn a_surge_that_does_not_come_up_says_so_and_a_newer_template_ends_it() {
     story.apply(&set("agent:2")).await;
     story.have_image(6, "agent:2").await;
     story.condition("Progressing", "False", "Complete").await;
-    assert_eq!(watched.finish(), (0, 2));
+    assert_eq!(watched.finish().await, (0, 2));
 }
 
 // kruise#1341, kruise#1855, k8s#139226: nobody can tell from the status how far a rollout is.
@@ -234,24 +247,31 @@ async fn the_status_tells_how_far_a_rollout_is() {
 
     let bad = story.node("large-001");
     story.cluster.hold_readiness("told", &[&bad], Readiness::Fail).await.unwrap();
+    story.status("the bad node is down", |status| status["numberAvailable"] == 5).await;
     let watched = watch(&story, within(1)).await;
     story.apply(&set("agent:2")).await;
-    let told = story.status("it stops at the bad node", |status| status["updatedNumberScheduled"] == 1).await;
-    assert_eq!(variants(&told), [[4, 0, 4, 4], [2, 1, 1, 1]], "one line for each kind of node");
-    assert_eq!((&told["numberAvailable"], &told["numberUnavailable"]), (&json!(5), &json!(1)));
+    // One line for each kind of node.
+    let stops = |status: &Value| {
+        status["updatedNumberScheduled"] == 1
+            && variants(status) == [[4, 0, 4, 4], [2, 1, 1, 1]]
+            && (&status["numberAvailable"], &status["numberUnavailable"]) == (&json!(5), &json!(1))
+    };
+    let told = story.status("it stops at the bad node", stops).await;
     assert_ne!(told["currentRevision"], told["updateRevision"]);
-    let message = story.condition("Progressing", "True", "RollingOut").await;
-    assert!(message.starts_with("1 of 6 nodes have revision") && message.contains(&bad), "{message}");
+    let parts: [&str; 2] = ["1 of 6 nodes have revision", &bad];
+    let message = story.message(("Progressing", "True", "RollingOut"), &parts).await;
+    assert!(message.starts_with(parts[0]), "{message}");
     story.condition("Available", "True", "Enough").await;
     story.condition("Degraded", "False", "AsExpected").await;
 
     story.cluster.release_readiness("told").await.unwrap();
     story.have_image(6, "agent:2").await;
     story.condition("Progressing", "False", "Complete").await;
-    let told = story.status("all are available", |status| status["numberAvailable"] == 6).await;
-    assert_eq!(variants(&told), [[4, 4, 4, 4], [2, 2, 2, 2]]);
-    assert_eq!(told["currentRevision"], told["updateRevision"]);
-    watched.finish();
+    let is_over = |status: &Value| {
+        variants(status) == [[4, 4, 4, 4], [2, 2, 2, 2]] && status["currentRevision"] == status["updateRevision"]
+    };
+    story.status("all are available", |status| status["numberAvailable"] == 6 && is_over(status)).await;
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,6 +286,6 @@ async fn pods_that_end_come_back_and_the_status_says_where_they_keep_ending() {
         let is_back = |seen: &super::story::ByNode| seen.len() == 6 && changed(&before, seen) == ["small-000"];
         before = story.pods_are("it comes back", is_back).await;
     }
-    let message = story.condition("Degraded", "True", "PodsFail").await;
-    assert!(message.contains(&format!("{} (2 times)", story.node("small-000"))), "{message}");
+    let twice = format!("{} (2 times)", story.node("small-000"));
+    story.message(("Degraded", "True", "PodsFail"), &[&twice]).await;
 }

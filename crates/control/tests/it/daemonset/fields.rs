@@ -7,11 +7,13 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use super::steps::{image, with_image};
+use super::steps::{condition, image, with_image};
 use super::story::{ByNode, Story, changed, is_ready, rolling};
 use super::watch::{Invariants, watch};
 
-const ALL: [&str; 6] = ["large-000", "large-001", "small-000", "small-001", "small-002", "small-003"];
+pub(super) const ALL: [&str; 6] = ["large-000", "large-001", "small-000", "small-001", "small-002", "small-003"];
+/// Longer than any story takes.
+pub(super) const LONG: Duration = Duration::from_secs(600);
 const SMALL: [&str; 4] = ["small-000", "small-001", "small-002", "small-003"];
 
 /// The budget of nodes that are down, and at most one pod on each.
@@ -49,7 +51,7 @@ async fn without_a_strategy_one_node_at_a_time_is_updated() {
     let watched = watch(&story, at_most_down(1)).await;
     story.apply(&story.set("agent:2", json!({}))).await;
     let second = story.have_image(6, "agent:2").await;
-    assert_eq!(watched.finish(), (1, 1));
+    assert_eq!(watched.finish().await, (1, 1));
     assert_eq!(changed(&first, &second).len(), 6, "standard: every pod is a new one");
 }
 
@@ -57,13 +59,16 @@ async fn without_a_strategy_one_node_at_a_time_is_updated() {
 async fn the_budget_is_a_number_or_a_percentage_rounded_up_and_used_in_full() {
     let story = Story::new("max-unavailable").await;
     started(&story, rolling(json!({}))).await;
-    story.delay(&ALL, Duration::from_secs(2)).await;
     for (image, most, expected) in [("agent:2", json!(3), 3), ("agent:3", json!("20%"), 2)] {
+        // None comes up before as many are down as may be.
+        story.delay(&ALL, LONG).await;
         let watched = watch(&story, at_most_down(expected)).await;
         let strategy = rolling(json!({"maxUnavailable": most}));
         story.apply(&story.set(image, json!({"updateStrategy": strategy}))).await;
+        watched.sees_down(expected).await;
+        story.release().await;
         story.have_image(6, image).await;
-        assert_eq!(watched.finish(), (expected, 1), "{most} of 6");
+        assert_eq!(watched.finish().await, (expected, 1), "{most} of 6");
     }
 }
 
@@ -72,12 +77,14 @@ async fn a_surge_of_two_has_two_nodes_with_two_pods() {
     let story = Story::new("max-surge").await;
     let surge = || rolling(json!({"maxSurge": 2, "maxUnavailable": 0}));
     started(&story, surge()).await;
-    story.delay(&ALL, Duration::from_secs(2)).await;
+    story.delay(&ALL, LONG).await;
     let watched = watch(&story, Invariants { budget: Some(0), most_on_a_node: 2, untouched: vec![] }).await;
     story.apply(&story.set("agent:2", json!({"updateStrategy": surge()}))).await;
+    watched.sees_doubled(2).await;
+    story.release().await;
     story.have_image(6, "agent:2").await;
-    assert_eq!(watched.most_doubled(), 2);
-    assert_eq!(watched.finish(), (0, 2));
+    assert_eq!(watched.most_doubled().await, 2);
+    assert_eq!(watched.finish().await, (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -86,15 +93,20 @@ async fn a_surge_is_superseded_half_way_and_nobody_is_down() {
     let set = |image: &str| story.set(image, json!({"updateStrategy": rolling(json!({"maxSurge": 1}))}));
     story.apply(&set("agent:1")).await;
     let first = story.have_image(6, "agent:1").await;
-    story.delay(&["small-003"], Duration::from_secs(600)).await;
+    story.delay(&["small-003"], LONG).await;
     let watched = watch(&story, Invariants { budget: Some(0), most_on_a_node: 2, untouched: vec![] }).await;
     story.apply(&set("agent:2")).await;
     let is = |wanted: &'static str| move |pod: &Pod| image(pod) == wanted;
-    let half = story.pod_on("small-003", "the new one", is("agent:2")).await;
+    // Started, and known to be so: what is written to a pod that changes meanwhile is tried again later.
+    let is_half = |pod: &Pod| is("agent:2")(pod) && condition(pod, "ContainersReady") == Some("False");
+    let half = story.pod_on("small-003", "the new one", is_half).await;
     assert!(!is_ready(&half));
+    story.message(("Progressing", "True", "RollingOut"), &[&half.name_any(), "is not ready"]).await;
 
     story.apply(&set("agent:3")).await;
     story.pod_on("small-003", "the newest", is("agent:3")).await;
+    let is_left = |(_, pod): &(String, Pod)| pod.uid() == half.uid() && pod.metadata.deletion_timestamp.is_none();
+    story.every_pod("the half-made one goes", |pods| !pods.iter().any(is_left)).await;
     let there = story.pods_on("small-003").await.unwrap();
     assert!(there.iter().all(|pod| pod.uid() != half.uid()), "the half-made one is gone");
     let old = there.iter().find(|pod| image(pod) == "agent:1").expect("the old one stays");
@@ -102,7 +114,7 @@ async fn a_surge_is_superseded_half_way_and_nobody_is_down() {
 
     story.release().await;
     story.have_image(6, "agent:3").await;
-    assert_eq!(watched.finish(), (0, 2));
+    assert_eq!(watched.finish().await, (0, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +128,7 @@ async fn nodes_outside_the_selector_keep_what_they_have() {
     assert_eq!(changed(&first, &second), ["large-000", "large-001"]);
     let message = story.condition("Progressing", "False", "HeldBack").await;
     assert!(message.starts_with("4 of 6 nodes are held back"), "{message}");
-    watched.finish();
+    watched.finish().await;
 
     // What is lost there comes back as it was.
     story.delete_pod(&second["small-002"].name).await;
@@ -128,7 +140,7 @@ async fn nodes_outside_the_selector_keep_what_they_have() {
     story.apply(&story.set("agent:2", json!({"updateStrategy": rolling(json!({"selector": {}}))}))).await;
     story.have_image(6, "agent:2").await;
     story.condition("Progressing", "False", "Complete").await;
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,7 +168,7 @@ async fn a_partition_that_is_lowered_goes_on_where_it_stopped() {
     story.apply(&set("agent:2", json!(0))).await;
     let all = story.have_image(6, "agent:2").await;
     assert_eq!(changed(&four, &all), ["large-000", "large-001"]);
-    assert_eq!(watched.finish(), (1, 1));
+    assert_eq!(watched.finish().await, (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,21 +195,23 @@ async fn a_pause_stops_updates_and_not_creation() {
     story.apply(&set("agent:2", false)).await;
     story.have_image(7, "agent:2").await;
     story.condition("Paused", "False", "NotPaused").await;
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_available_once_it_was_ready_for_a_while() {
+    // Long enough to be seen on a machine that stands still for some seconds.
+    let seconds = 20;
     let story = Story::new("min-ready").await;
     let set = |image: &str| {
-        let mut set = story.set(image, json!({"minReadySeconds": 5}));
+        let mut set = story.set(image, json!({"minReadySeconds": seconds}));
         set["spec"]["template"]["spec"]["nodeSelector"] = json!({"story": "min-ready", "disk": "large"});
         set
     };
     story.apply(&set("agent:1")).await;
     let lags = |status: &Value| status["numberReady"] == 2 && status["numberAvailable"] == 0;
-    let told = story.status("ready, and not available yet", lags).await;
-    assert_eq!(told["numberUnavailable"], 2);
+    let lags = |status: &Value| lags(status) && status["numberUnavailable"] == 2;
+    story.status("ready, and not available yet", lags).await;
     story.status("available", |status| status["numberAvailable"] == 2).await;
 
     let watched = watch(&story, at_most_down(1)).await;
@@ -205,12 +219,12 @@ async fn a_pod_is_available_once_it_was_ready_for_a_while() {
     let lags = |status: &Value| status["numberReady"] == 2 && status["numberAvailable"] == 1;
     story.status("the new one is ready, and not available yet", lags).await;
     story.have_image(2, "agent:2").await;
-    watched.finish();
+    watched.finish().await;
     // The second was made only after the first had been ready for long enough.
     let mut pods = story.pods.list(&ListParams::default()).await.unwrap().items;
     pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
     let made = pods[1].metadata.creation_timestamp.as_ref().unwrap().0.as_second();
-    assert!(made - ready_since(&pods[0]) >= 5, "made at {made}, ready at {}", ready_since(&pods[0]));
+    assert!(made - ready_since(&pods[0]) >= seconds, "made at {made}, ready at {}", ready_since(&pods[0]));
 }
 
 fn ready_since(pod: &Pod) -> i64 {
@@ -232,7 +246,7 @@ async fn a_small_burst_is_slower_and_everything_arrives() {
         let watched = watch(&story, at_most_down(6)).await;
         story.apply(&set(image, burst)).await;
         story.have_image(6, image).await;
-        watched.finish();
+        watched.finish().await;
     }
 }
 

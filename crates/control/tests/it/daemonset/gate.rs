@@ -59,7 +59,7 @@ async fn patches_are_measured_and_without_the_gate_they_stay_stored() {
     assert_eq!(changed(&first, &first_again), Vec::<String>::new(), "in place");
     counted(&on, "daemonset_patches_applied_total", 4).await;
     story.status("all are counted", |status| status["numberAvailable"] == 4).await;
-    drop(on);
+    on.end().await;
 
     let off = manager_with(&story.cluster, "gate-off", Gates { node_label_patches: false }).await;
     // A new node gets the template as it is; nothing else happens.
@@ -79,11 +79,12 @@ async fn patches_are_measured_and_without_the_gate_they_stay_stored() {
     story.apply(&set("agent:3")).await;
     let third = story.have_image(5, "agent:3").await;
     assert_eq!(with_cache(&third, "500Gi").len(), 5);
-    drop(off);
+    off.end().await;
 
     // With the gate again, patches are served again: those concerned follow, and no other.
     let on = manager(&story.cluster, "gate-again").await;
-    let fourth = story.pods_are("three are patched", |seen| with_cache(seen, "2Ti").len() == 3).await;
+    let is_served = |seen: &ByNode| seen.len() == 5 && with_cache(seen, "2Ti").len() == 3;
+    let fourth = story.pods_are("three are patched", is_served).await;
     assert_eq!(changed(&third, &fourth), ["large-000", "large-001", "late-000"]);
     assert_eq!(with_image(&fourth, "agent:3").len(), 5);
     drop(on);

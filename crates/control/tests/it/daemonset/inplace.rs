@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::fields::{ALL, LONG};
 use super::steps::condition;
 use super::story::{Story, changed, is_ready, rolling};
 use super::watch::{Invariants, watch};
@@ -58,7 +59,7 @@ async fn labels_and_annotations_change_without_a_restart() {
     let second = story.pods_are("all are ready", |seen| seen.len() == 6).await;
     assert_eq!(changed(&first, &second), Vec::<String>::new(), "every pod is the same one");
     story.condition("Progressing", "False", "Complete").await;
-    watched.finish();
+    watched.finish().await;
 }
 
 /// The kubelet of kwok says nothing about cpu and memory: this says it in its place.
@@ -91,15 +92,17 @@ async fn cpu_and_memory_change_without_a_restart_and_the_node_is_waited_for() {
     let watched = watch(&story, two_down()).await;
     set["spec"]["template"]["spec"]["containers"][0]["resources"] = many.clone();
     story.apply(&set).await;
+    let is_asked = |pod: &Pod| asked_and_given(pod) == (many.clone(), few.clone()) && !is_ready(pod);
+    // Two are down at once before the first is done.
+    story.pod_on("small-002", "more is asked for", is_asked).await;
     for node in ["small-003", "small-002", "small-001", "small-000", "large-001", "large-000"] {
-        let is_asked = |pod: &Pod| asked_and_given(pod) == (many.clone(), few.clone()) && !is_ready(pod);
         let pod = story.pod_on(node, "more is asked for", is_asked).await;
         assert_eq!(condition(&pod, GATE), Some("False"), "it waits for the node");
         report(&story, &pod, many.clone()).await;
     }
     let has_more = |pod: &Pod| asked_and_given(pod).1 == many && condition(pod, GATE) == Some("True");
     all_are(&story, "all have more", has_more).await;
-    assert_eq!(watched.finish(), (2, 1));
+    assert_eq!(watched.finish().await, (2, 1));
     let last = story.pods_are("all are ready", |seen| seen.len() == 6).await;
     assert_eq!(changed(&first, &last), Vec::<String>::new(), "every pod is the same one");
     story.condition("Progressing", "False", "Complete").await;
@@ -119,7 +122,7 @@ async fn where_the_node_cannot_resize_pods_are_replaced() {
     all_are(&story, "all have more", |pod| asked_and_given(pod).0 == amounts("200m", "128Mi")).await;
     let last = story.pods_are("all are ready", |seen| seen.len() == 6).await;
     assert_eq!(changed(&first, &last).len(), 6);
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,7 +143,7 @@ async fn what_cannot_be_changed_in_place_replaces_within_the_budget() {
     story.apply(&set).await;
     let third = story.pods_are("all are new", |seen| seen.len() == 6 && changed(&second, seen).len() == 6).await;
     assert_eq!(third.len(), 6);
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,11 +153,15 @@ async fn pods_made_before_the_strategy_was_in_place_are_changed_in_place_too() {
     let first = story.have_image(6, "agent:1").await;
     story.apply(&story.set("agent:1", json!({"updateStrategy": in_place()}))).await;
     story.nothing_changes(&first).await;
+    // None comes up before as many are down as may be.
+    story.delay(&ALL, LONG).await;
     let watched = watch(&story, two_down()).await;
     story.apply(&story.set("agent:2", json!({"updateStrategy": in_place()}))).await;
+    watched.sees_down(2).await;
+    story.release().await;
     let second = story.have_image(6, "agent:2").await;
     assert_eq!(changed(&first, &second), Vec::<String>::new(), "every pod is the same one");
-    assert_eq!(watched.finish(), (2, 1));
+    assert_eq!(watched.finish().await, (2, 1));
     story.condition("Progressing", "False", "Complete").await;
     // A pod that is lost comes back with the gate.
     story.delete_pod(&second["small-000"].name).await;

@@ -60,7 +60,7 @@ async fn a_pod_with_the_label_is_deleted_once_it_is_gone() {
     let new = story.pod_on("small-003", "the new one", |pod| image(pod) == "agent:2").await;
     assert!(!new.labels().contains_key(STATE), "a new pod is held for nothing");
     story.pod_on("small-002", "the next is prepared", is_in("PreparingDelete")).await;
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn a_pod_with_the_finalizer_is_deleted_once_it_is_gone() {
     story.change_pod(&waiting.name_any(), json!({"metadata": {"finalizers": null}})).await;
     let new = story.pod_on("small-003", "the new one", |pod| image(pod) == "agent:2").await;
     assert_eq!(new.finalizers(), [HOLD]);
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,7 +97,7 @@ async fn a_hook_may_ask_that_a_pod_gets_no_traffic_while_it_waits() {
     story.status("it is counted", |status| status["numberUnavailable"] == 1).await;
     story.change_pod(&name, let_go()).await;
     story.pod_on("small-003", "the new one serves", |pod| image(pod) == "agent:2" && is_ready(pod)).await;
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,7 +123,7 @@ async fn a_pod_is_changed_in_place_once_it_is_let_go() {
     story.pod_on("small-002", "the next is prepared", is_in("PreparingUpdate")).await;
     let now = story.pods_are("all are ready", |seen| seen.len() == 6).await;
     assert_eq!(changed(&first, &now), Vec::<String>::new());
-    watched.finish();
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,5 +144,5 @@ async fn a_pod_that_was_out_of_service_for_its_update_is_ready_before_it_is_held
     assert_eq!((back.uid(), image(&back)), (waiting.uid(), "agent:2"));
     story.change_pod(&waiting.name_any(), json!({"metadata": {"labels": {HOLD: "yes"}}})).await;
     story.pod_on("small-003", "it serves again", |pod| is_in("Normal")(pod) && is_ready(pod)).await;
-    watched.finish();
+    watched.finish().await;
 }

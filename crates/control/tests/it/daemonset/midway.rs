@@ -90,13 +90,12 @@ async fn the_newest_patch_wins_over_an_update_that_is_under_way() {
     // The budget is spent: the other node waits.
     let other = story.pods.get(&first["large-000"].name).await.unwrap();
     assert_eq!(look_at(&other).image, "agent:large-1");
-    let message = story.condition("Progressing", "True", "RollingOut").await;
-    assert!(message.contains(&frozen) && message.contains("is being updated in place"), "{message}");
+    story.message(("Progressing", "True", "RollingOut"), &[&frozen, "is being updated in place"]).await;
 
     thaw(&story).await;
     let last = story.have_image(2, "agent:large-3").await;
     assert_eq!(changed(&first, &last), Vec::<String>::new(), "every pod is the same one");
-    watched.finish();
+    watched.finish().await;
     story.condition("Progressing", "False", "Complete").await;
 }
 
@@ -124,5 +123,5 @@ async fn a_newer_patch_that_cannot_be_had_in_place_replaces_the_pod_within_the_b
     story.cluster.release_readiness("midway-replaced").await.unwrap();
     let last = story.pods_are("both have it", |seen| seen.values().filter(|pod| pod.cache == "4Ti").count() == 2).await;
     assert_eq!(changed(&first, &last), ["large-000", "large-001"]);
-    watched.finish();
+    watched.finish().await;
 }

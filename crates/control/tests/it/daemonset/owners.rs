@@ -29,7 +29,11 @@ async fn make_by_hand(story: &Story, name: &str, node: &str, metadata: Value) {
         pod["metadata"][field] = value.clone();
     }
     let pod = serde_json::from_value(pod).unwrap();
-    story.pods.create(&PostParams::default(), &pod).await.unwrap();
+    // The namespace's service account comes a moment after the namespace.
+    eventually("the pod is taken", || async {
+        story.pods.create(&PostParams::default(), &pod).await.map_err(|error| error.to_string())
+    })
+    .await;
 }
 
 // kruise#2520: pods whose owner was written with another version of the API stall the rollout.
@@ -50,8 +54,8 @@ async fn another_api_version_in_the_owner_stalls_nothing() {
     let watched = watch(&story, Invariants { budget: Some(2), most_on_a_node: 1, untouched: vec![] }).await;
     story.apply(&set("agent:2")).await;
     story.have_image(6, "agent:2").await;
-    assert_eq!(watched.made(), 6);
-    watched.finish();
+    assert_eq!(watched.made().await, 6);
+    watched.finish().await;
     let has_all = |status: &Value| status["updatedNumberScheduled"] == 6 && status["numberAvailable"] == 6;
     story.status("all are counted", has_all).await;
     assert_eq!(story.revisions.list(&ListParams::default()).await.unwrap().items.len(), 2);

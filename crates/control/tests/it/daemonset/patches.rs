@@ -70,13 +70,15 @@ async fn where_patches_overlap_the_higher_priority_wins_and_then_the_later() {
         sets(rare, 1, &[("CACHE", "second-of-two")]),
     ]);
     story.apply(&story.set("agent:1", json!({"patches": patches}))).await;
-    let seen = story.pods_are("every node has its pod", |seen| seen.len() == 6).await;
-    assert_eq!(with_cache(&seen, "second-of-two"), ["small-000"]);
+    // The set may be seen before the label, and the pod follows then.
+    let is_right = |seen: &ByNode| seen.len() == 6 && with_cache(seen, "second-of-two") == ["small-000"];
+    let seen = story.pods_are("every node has its pod", is_right).await;
     assert_eq!(with_cache(&seen, "zero").len(), 5);
     let lower = story.all_pods().await.into_iter().filter(|(_, pod)| env(pod).contains_key("MINUS"));
     assert_eq!(lower.map(|(node, _)| node).collect::<Vec<_>>().len(), 2, "the lower one applies, and is overruled");
-    let told = story.status("all are available", |status| status["numberAvailable"] == 6).await;
-    assert_eq!(variants(&told), [(json!([1]), 3), (json!([1, 0, 3]), 1), (json!([2, 1]), 2)]);
+    let expected = [(json!([1]), 3), (json!([1, 0, 3]), 1), (json!([2, 1]), 2)];
+    let is_told = |status: &Value| status["numberAvailable"] == 6 && variants(status) == expected;
+    story.status("all are available", is_told).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,7 +149,7 @@ async fn going_back_to_a_revision_brings_template_and_patches_back() {
     let watched = watch(&story, Invariants { budget: Some(2), most_on_a_node: 1, untouched: vec![] }).await;
     story.apply(&back).await;
     let seen = story.have_image(6, "agent:1").await;
-    watched.finish();
+    watched.finish().await;
     assert_eq!(with_cache(&seen, "2Ti"), ["large-000", "large-001"]);
     let told = story.status("it is the newest", |status| status["updateRevision"] == first["updateRevision"]).await;
     assert_eq!(told["variants"][0]["hash"], first["variants"][0]["hash"]);
@@ -167,8 +169,8 @@ async fn relabelled_nodes_follow_one_at_a_time() {
     }
     let second = story.pods_are("both follow", |seen| with_cache(seen, "2Ti").len() == 4).await;
     assert_eq!(changed(&first, &second), ["small-000", "small-001"]);
-    assert_eq!(watched.made(), 2);
-    watched.finish();
+    assert_eq!(watched.made().await, 2);
+    watched.finish().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,8 +187,8 @@ async fn a_relabelled_node_follows_in_place_where_only_the_image_differs() {
     }
     let second = story.have_image(4, "agent:large").await;
     assert_eq!(changed(&first, &second), Vec::<String>::new(), "every pod is the same one");
-    assert_eq!(watched.order(&story).len(), 2);
-    assert_eq!(watched.finish(), (1, 1));
+    assert_eq!(watched.order(&story).await.len(), 2);
+    assert_eq!(watched.finish().await, (1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

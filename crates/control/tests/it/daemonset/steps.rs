@@ -6,7 +6,7 @@ use dapple_testbed::Readiness;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::story::{ByNode, Story};
 use crate::support::eventually;
@@ -42,8 +42,8 @@ impl Story {
         self.cluster.release_readiness(&self.name).await.unwrap();
     }
 
-    /// Waits until the message of a condition has all of these.
-    pub(super) async fn message(&self, (kind, status, reason): (&str, &str, &str), parts: &[&str]) {
+    /// Waits until the message of a condition has all of these, and returns it.
+    pub(super) async fn message(&self, (kind, status, reason): (&str, &str, &str), parts: &[&str]) -> String {
         let has_all = |message: &str| parts.iter().all(|part| message.contains(part));
         let is_it = |known: &Value| {
             known["type"] == kind
@@ -51,8 +51,21 @@ impl Story {
                 && known["reason"] == reason
                 && known["message"].as_str().is_some_and(has_all)
         };
-        let is_told = |status: &Value| status["conditions"].as_array().is_some_and(|all| all.iter().any(is_it));
-        self.status(&format!("{kind} says {parts:?}"), is_told).await;
+        let find = |found: &Value| -> Option<Value> {
+            found["conditions"].as_array()?.iter().find(|known| is_it(known)).cloned()
+        };
+        let found = self.status(&format!("{kind} says {parts:?}"), |status| find(status).is_some()).await;
+        find(&found).expect("just found")["message"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Returns once the controller knows all that was done to nodes before: a node that came after that had its pod, and
+    /// is gone again.
+    pub(super) async fn nodes_are_seen(&self) {
+        let is_there = |pods: &[(String, Pod)]| pods.iter().any(|(node, _)| node == "later-000");
+        self.add_nodes("later", 1, json!({})).await;
+        self.every_pod("a later node has its pod", is_there).await;
+        self.nodes.delete(&self.node("later-000"), &DeleteParams::default()).await.expect("the node is deleted");
+        self.every_pod("the later node's pod is gone", |pods| !is_there(pods)).await;
     }
 
     /// The live pods on a node.

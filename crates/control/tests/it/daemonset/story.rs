@@ -165,12 +165,12 @@ impl Story {
         node.strip_prefix(&format!("{}-", self.name)).unwrap_or(node).to_owned()
     }
 
-    /// The pods by node, if every one is ready and none is going.
+    /// The pods by node, if every one is ready and none is going or being changed.
     pub(super) async fn settled(&self) -> Result<ByNode, String> {
         let pods = self.pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         let mut seen = BTreeMap::new();
         for pod in pods {
-            if !is_ready(&pod) || pod.metadata.deletion_timestamp.is_some() {
+            if !is_ready(&pod) || !is_at_rest(&pod) || pod.metadata.deletion_timestamp.is_some() {
                 return Err(format!("{} is not there yet", pod.name_any()));
             }
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -238,6 +238,19 @@ impl Story {
 pub(super) fn is_ready(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|is| is.type_ == "Ready" && is.status == "True")
+}
+
+/// Whether no change in place is under way: what runs is what should, and its gates are open. That the pod is not ready
+/// meanwhile its node says only later.
+fn is_at_rest(pod: &Pod) -> bool {
+    let conditions = || pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let statuses = || pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    pod.spec.as_ref().is_some_and(|spec| {
+        let mut gates = spec.readiness_gates.iter().flatten();
+        let are_open = gates.all(|gate| conditions().any(|is| is.type_ == gate.condition_type && is.status == "True"));
+        let runs = |name: &str, image: &str| statuses().any(|is| is.name == name && is.image == image);
+        are_open && spec.containers.iter().all(|known| runs(&known.name, known.image.as_deref().unwrap_or_default()))
+    })
 }
 
 /// The node of a pod, or the one that it waits for.

@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 
 use super::story::{Story, is_ready};
+use crate::support::eventually;
 
 /// What must hold at every moment.
 #[derive(Debug, Clone, Default)]
@@ -23,12 +24,15 @@ pub(super) struct Invariants {
 
 /// A watch under way.
 pub(super) struct Watched {
+    pods: Api<Pod>,
     seen: Arc<Mutex<Record>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 #[derive(Default)]
 struct Record {
+    /// The pods as far as the watch has come.
+    known: Versions,
     events: usize,
     most_down: usize,
     most_on_a_node: usize,
@@ -39,44 +43,84 @@ struct Record {
     broken: Vec<String>,
 }
 
+/// The version of each pod that is there, by its name.
+type Versions = BTreeMap<String, Option<String>>;
+
+fn versions<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Versions {
+    pods.into_iter().map(|pod| (pod.name_any(), pod.resource_version())).collect()
+}
+
 /// Starts to watch. Every pod that is there now must be ready.
 pub(super) async fn watch(story: &Story, invariants: Invariants) -> Watched {
     let list = story.pods.list(&ListParams::default()).await.unwrap();
     let version = list.metadata.resource_version.clone().unwrap();
     let pods: BTreeMap<String, Pod> = list.items.into_iter().map(|pod| (pod.name_any(), pod)).collect();
-    let seen = Arc::new(Mutex::new(Record::default()));
+    let seen = Arc::new(Mutex::new(Record { known: versions(pods.values()), ..Record::default() }));
     let untouched = invariants.untouched.iter().map(|node| story.node(node)).collect();
     let state =
         State { nodes: pods.values().filter_map(node_of).collect(), first: pods.clone(), pods, untouched, invariants };
     let task = tokio::spawn(follow(story.pods.clone(), version, state, seen.clone()));
-    Watched { seen, task }
+    Watched { pods: story.pods.clone(), seen, task }
 }
 
 impl Watched {
+    /// Waits until the watch has come as far as the cluster: events arrive after a list shows what they tell.
+    async fn caught_up(&self) {
+        eventually("the watch has come to the pods that are there", || async {
+            assert!(!self.task.is_finished(), "the watch ended early");
+            let list = self.pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let (there, known) = (versions(&list.items), self.seen.lock().unwrap().known.clone());
+            if there == known { Ok(()) } else { Err(format!("{known:?} instead of {there:?}")) }
+        })
+        .await;
+    }
+
+    async fn reaches(&self, what: &str, count: usize, of: impl Fn(&Record) -> usize) {
+        eventually(&format!("{count} {what} at once"), || async {
+            let most = of(&self.seen.lock().unwrap());
+            if most >= count { Ok(()) } else { Err(format!("{most} at most")) }
+        })
+        .await;
+    }
+
+    /// Waits until so many nodes were down at once.
+    pub(super) async fn sees_down(&self, count: usize) {
+        self.reaches("nodes down", count, |record| record.most_down).await;
+    }
+
+    /// Waits until so many nodes had more than one live pod at once.
+    pub(super) async fn sees_doubled(&self, count: usize) {
+        self.reaches("nodes with two pods", count, |record| record.most_doubled).await;
+    }
+
     /// The most nodes that had more than one live pod at once.
-    pub(super) fn most_doubled(&self) -> usize {
+    pub(super) async fn most_doubled(&self) -> usize {
+        self.caught_up().await;
         self.seen.lock().unwrap().most_doubled
     }
 
     /// Nodes in the order in which the pods that they had at first were taken away or changed.
-    pub(super) fn order(&self, story: &Story) -> Vec<String> {
+    pub(super) async fn order(&self, story: &Story) -> Vec<String> {
+        self.caught_up().await;
         self.seen.lock().unwrap().order.iter().map(|node| story.short(node)).collect()
     }
 
     /// The most nodes that were on their way at once: without the pod that they had, as it was, and without a ready one.
-    pub(super) fn most_moving(&self) -> usize {
+    pub(super) async fn most_moving(&self) -> usize {
+        self.caught_up().await;
         self.seen.lock().unwrap().most_moving
     }
 
     /// How many pods were made.
-    pub(super) fn made(&self) -> usize {
+    pub(super) async fn made(&self) -> usize {
+        self.caught_up().await;
         self.seen.lock().unwrap().made
     }
 
     /// Ends the watch: nothing may have been broken, and something must have happened. Returns the most nodes that were
     /// down at once, and the most live pods that a node had at once.
-    pub(super) fn finish(self) -> (usize, usize) {
-        assert!(!self.task.is_finished(), "the watch ended early");
+    pub(super) async fn finish(self) -> (usize, usize) {
+        self.caught_up().await;
         self.task.abort();
         let record = self.seen.lock().unwrap();
         assert!(record.broken.is_empty(), "{:#?}", record.broken);
@@ -109,10 +153,16 @@ async fn follow(api: Api<Pod>, version: String, mut state: State, seen: Arc<Mute
                     state.pods.remove(&pod.name_any());
                     pod
                 }
-                _ => continue,
+                // Where to go on from, should the watch end before another pod changes.
+                WatchEvent::Bookmark(mark) => {
+                    version = mark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(_) => continue,
             };
             version = pod.resource_version().unwrap_or_default();
             let mut record = seen.lock().unwrap();
+            record.known = versions(state.pods.values());
             record.made += usize::from(is_new);
             state.note_order(&pod, &mut record);
             state.check(&pod, &mut record);
