@@ -90,11 +90,11 @@ impl Reconcile for DaemonSets {
     type Key = Key;
     const NAME: &'static str = "daemonset";
 
-    async fn ready(&self) {
-        self.nodes.synced().await;
-        self.pods.synced().await;
-        self.revisions.synced().await;
-        self.sets.synced().await;
+    async fn ready(&self, term: u64) {
+        self.nodes.synced(term).await;
+        self.pods.synced(term).await;
+        self.revisions.synced(term).await;
+        self.sets.synced(term).await;
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {

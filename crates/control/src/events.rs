@@ -11,12 +11,13 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::env::{Backoff, Env};
 use crate::observed::KindInfo;
+use crate::signal::Signal;
 use crate::store::Key;
 
 /// Longest note that Kubernetes takes.
@@ -52,24 +53,14 @@ pub struct Recorder {
 impl Recorder {
     /// Starts to write Events as `instance` until stopped. A standby sees the same as the leader and leaves the saying
     /// to it; what it saw waits, in case it leads next.
-    pub fn start(
-        client: Client,
-        instance: String,
-        env: Env,
-        mut leading: watch::Receiver<bool>,
-        stop: CancellationToken,
-    ) -> Self {
+    pub fn start(client: Client, instance: String, env: Env, leading: Signal, stop: CancellationToken) -> Self {
         let (reports, mut waiting) = mpsc::channel::<Report>(WAITING);
         tokio::spawn(async move {
             loop {
                 let report =
                     tokio::select! { biased; () = stop.cancelled() => return, report = waiting.recv() => report };
                 let Some(report) = report else { return };
-                tokio::select! {
-                    biased;
-                    () = stop.cancelled() => return,
-                    led = leading.wait_for(|leading| *leading) => if led.is_err() { return },
-                }
+                tokio::select! { biased; () = stop.cancelled() => return, _ = leading.until(|term| term != 0) => {} }
                 let event = event(&report, &instance, &env);
                 let saying = write(&client, &event, &env);
                 tokio::select! { biased; () = stop.cancelled() => return, () = saying => {} }

@@ -15,6 +15,7 @@ use crate::events::{Recorder, Report};
 use crate::gates::Gates;
 use crate::metrics::Metrics;
 use crate::observed::{Observed, Wire};
+use crate::signal::Signal;
 use crate::store::{Cached, Change, Store};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
@@ -32,6 +33,8 @@ pub struct Feeds {
     pub recorder: Arc<Recorder>,
     /// What is switched on.
     pub gates: Gates,
+    /// The term in which this process leads.
+    pub leading: Signal,
     /// Ends all watches.
     pub stop: CancellationToken,
 }
@@ -66,10 +69,23 @@ impl Feeds {
         let kind = T::Wire::KIND.kind;
         let api = Api::<Observed<T::Wire>>::all(self.client.clone());
         // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
-        let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
-        let mut failures = 0;
+        let watch = || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
+        let mut term = self.leading.get();
+        store.begin(term);
+        let (mut events, mut failures) = (watch(), 0);
         loop {
-            let event = tokio::select! { biased; () = self.stop.cancelled() => return, event = events.next() => event };
+            let event = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                // A watch may have been dead for a while without anybody knowing: whoever takes over lists anew.
+                next = self.leading.until(|now| now > term) => {
+                    term = next;
+                    store.begin(term);
+                    events = watch();
+                    continue;
+                }
+                event = events.next() => event,
+            };
             match event {
                 Some(Ok(event)) => {
                     *last_told.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();

@@ -6,21 +6,23 @@
 //! - A leader stops writing before anybody may take over: its [`Fence`] closes `renew_within` after the *sending* of the
 //!   last renewal that succeeded, and `renew_within` is shorter than the lease duration.
 //! - Every write to the Lease names the version it replaces, so of two who try at once one fails.
+//! - Whoever takes the lease begins a new term. What was seen before it may miss what the leader before did last.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::env::Env;
+use crate::signal::Signal;
 
 /// How long a lease lasts and how often it is renewed.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +58,9 @@ impl Fence {
     /// and the wall clock can be set back.
     pub fn is_open(&self) -> bool {
         let until = *self.open_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|(instant, wall)| Instant::now() < instant && self.env.now() < wall)
+        until.is_some_and(|(instant, wall)| {
+            (Instant::now() < instant && self.env.now() < wall) || is_on(Mutant::LeaderForLife)
+        })
     }
 
     fn open(&self, sent: Instant, sent_wall: Timestamp, length: Duration) {
@@ -124,7 +128,11 @@ pub struct Elector {
     terms: Terms,
     fence: Fence,
     env: Env,
-    leading: watch::Sender<bool>,
+    leading: Signal,
+    /// How often we have come to hold the lease.
+    term: u64,
+    /// Whether nobody else can have held it since we last knew that we did.
+    is_held: bool,
     /// The record as last read or written.
     known: Option<Lease>,
     sighting: Option<Sighting>,
@@ -142,29 +150,36 @@ impl Elector {
             terms,
             fence,
             env,
-            leading: watch::Sender::new(false),
+            leading: Signal::default(),
+            term: 0,
+            is_held: false,
             known: None,
             sighting: None,
         }
     }
 
-    /// Tells whether this process leads, now and after every change.
-    pub fn leading(&self) -> watch::Receiver<bool> {
-        self.leading.subscribe()
+    /// The term in which this process leads; 0 while it does not.
+    pub fn leading(&self) -> Signal {
+        self.leading.clone()
     }
 
     /// Takes part until `stop`, then gives the lease back if it is ours. `idle` ends when our own last writes are done:
     /// the lease is not given back before.
     pub async fn run(mut self, stop: CancellationToken, idle: impl Future<Output = ()>) {
         loop {
-            self.turn().await;
-            self.note_leading();
+            self.try_to_lead().await;
             // Standbys come at different times; a leader comes early, so that the fence never closes on it by chance.
             let pause = self.terms.retry.mul_f64(if self.is_leading() { 1.0 } else { 1.0 + self.env.fraction() / 5.0 });
             tokio::select! { biased; () = stop.cancelled() => break, () = tokio::time::sleep(pause) => {} }
         }
         tokio::select! { biased; () = idle => {}, () = self.keep_renewing() => {} }
         self.release().await;
+    }
+
+    /// Takes the lease if it can be had, or renews it.
+    pub async fn try_to_lead(&mut self) {
+        self.turn().await;
+        self.note_leading();
     }
 
     /// One try, bounded in time: an API server that does not answer must not keep us from noticing that we are late.
@@ -200,6 +215,8 @@ impl Elector {
             self.sighting = Some(Sighting { version, at: now });
         }
         debug!(lease = %self.name, ?step, "election");
+        // Taken, perhaps, and the answer lost: then it is ours next time, and a new term all the same.
+        self.is_held &= step == Step::Renew;
         let (sent, sent_wall) = (Instant::now(), self.env.now());
         let written = match step {
             Step::Wait => return Ok(()),
@@ -211,6 +228,7 @@ impl Elector {
         match written {
             Ok(lease) => {
                 self.known = Some(lease);
+                self.term += u64::from(!std::mem::replace(&mut self.is_held, true));
                 self.fence.open(sent, sent_wall, self.terms.renew_within);
                 Ok(())
             }
@@ -249,13 +267,12 @@ impl Elector {
     }
 
     fn is_leading(&self) -> bool {
-        *self.leading.borrow()
+        self.leading.get() != 0
     }
 
     fn note_leading(&self) {
         let now = self.fence.is_open();
-        let changed = self.leading.send_if_modified(|leading| std::mem::replace(leading, now) != now);
-        match (changed, now) {
+        match (self.leading.set(if now { self.term } else { 0 }), now) {
             (true, true) => info!(lease = %self.name, identity = %self.identity, "leading"),
             (true, false) => info!(lease = %self.name, identity = %self.identity, "no longer leading"),
             _ => {}

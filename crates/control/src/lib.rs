@@ -20,6 +20,7 @@ pub mod metrics;
 pub mod observed;
 pub mod queue;
 pub mod serve;
+pub mod signal;
 pub mod slim;
 pub mod store;
 pub mod worker;

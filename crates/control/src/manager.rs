@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -23,6 +22,7 @@ use crate::lease::{Elector, Fence, Terms};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
+use crate::signal::Signal;
 use crate::worker::{self, Reconcile};
 
 /// How long work under way may take after a stop was asked for.
@@ -71,37 +71,12 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
     let address = listener.local_addr().unwrap_or(options.listen);
     let plain = connect(config).map_err(Error::Client)?;
     let metrics = Arc::new(Metrics::new());
-    let fence = Fence::new(env.clone());
-    let client = guarded(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
-    // Health and the lease outlive the work: probes are answered and the lease is held while it ends.
+    // Health outlives the work: probes are answered while it ends.
     let served = CancellationToken::new();
     let readiness = Readiness::default();
     let server = tokio::spawn(serve(listener, readiness.clone(), metrics.clone(), served.clone()));
     info!(%address, identity = %options.identity, version = env!("CARGO_PKG_VERSION"), "dapple manager started");
-
-    let elector =
-        Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
-    let leading = elector.leading();
-    let (lease, watched) = (options.lease.clone(), leading.clone());
-    metrics.before_scrape(move |metrics| {
-        metrics.leading(&lease, *watched.borrow());
-        Some(())
-    });
-
-    let recorder =
-        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
-    let feeds = Feeds { client, env, metrics, recorder: Arc::new(recorder), gates: options.gates, stop: stop.clone() };
-    let mut families = JoinSet::new();
-    for family in &options.families {
-        families.spawn(run_family(*family, feeds.clone(), readiness.clone(), options.workers, leading.clone()));
-    }
-    let idle = async move {
-        let ended = tokio::time::timeout(STOP_WITHIN, families.join_all()).await;
-        if ended.is_err() {
-            warn!(?STOP_WITHIN, "work under way did not end in time");
-        }
-    };
-    elector.run(stop, idle).await;
+    work(plain, options, env, metrics, readiness, stop).await;
     served.cancel();
     // A client that never finishes its request must not keep us.
     if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_WITHIN, server).await {
@@ -111,14 +86,55 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
     Ok(())
 }
 
-/// Serves a family whenever the cluster lets it, until stopped.
-async fn run_family(
-    family: Family,
-    feeds: Feeds,
+/// All that [`run`] does but serving health and metrics: the election, and the families while this process leads.
+pub async fn work(
+    plain: kube::Client,
+    options: Options,
+    env: Env,
+    metrics: Arc<Metrics>,
     readiness: Readiness,
-    workers: usize,
-    leading: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) {
+    let fence = Fence::new(env.clone());
+    let client = guarded(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
+    let mut elector =
+        Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
+    let leading = elector.leading();
+    let (lease, watched) = (options.lease.clone(), leading.clone());
+    metrics.before_scrape(move |metrics| {
+        metrics.leading(&lease, watched.get() != 0);
+        Some(())
+    });
+
+    let recorder =
+        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
+    // Before anything is listed: what was listed before a term began has to be listed again.
+    tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
+    let feeds = Feeds {
+        client,
+        env,
+        metrics,
+        recorder: Arc::new(recorder),
+        gates: options.gates,
+        leading: leading.clone(),
+        stop: stop.clone(),
+    };
+    let mut families = JoinSet::new();
+    for family in &options.families {
+        families.spawn(run_family(*family, feeds.clone(), readiness.clone(), options.workers, leading.clone()));
+    }
+    // The lease is held while work under way ends.
+    let idle = async move {
+        let ended = tokio::time::timeout(STOP_WITHIN, families.join_all()).await;
+        if ended.is_err() {
+            warn!(?STOP_WITHIN, "work under way did not end in time");
+        }
+    };
+    elector.run(stop, idle).await;
+}
+
+/// Serves a family whenever the cluster lets it, until stopped.
+async fn run_family(family: Family, feeds: Feeds, readiness: Readiness, workers: usize, leading: Signal) {
     readiness.note(family.name(), false);
     while !feeds.stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
@@ -151,12 +167,12 @@ async fn run_controller<C: Reconcile>(
     (controller, queue): (Arc<C>, Arc<Queue<C::Key>>),
     feeds: &Feeds,
     workers: usize,
-    leading: watch::Receiver<bool>,
+    leading: Signal,
     on_ready: impl FnOnce(),
 ) {
     let work = worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
     let ready = async {
-        controller.ready().await;
+        controller.ready(0).await;
         on_ready();
         pending::<()>().await;
     };

@@ -1,7 +1,8 @@
 //! A slim cache of one kind, with indexes, kept by a watch.
 //!
 //! Invariants:
-//! - Nothing reads a store before its first full list: [`Store::synced`] says when.
+//! - Nothing reads a store before its first full list, and nothing is decided in a term of leading before a full list
+//!   that was begun in it: [`Store::synced`] says when.
 //! - A watch event never takes an object back in time; only a list, which is a quorum read, may.
 //! - An object that cannot be read never changes the view: what was known of it stays, and it is listed by name in
 //!   [`Store::malformed`]. Forgetting it would look like a deletion.
@@ -13,9 +14,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use tokio::sync::watch;
 
 use crate::observed::{Observed, Wire};
+use crate::signal::Signal;
 use crate::slim::Interner;
 
 /// Namespace and name. The namespace of a cluster-wide object is empty.
@@ -114,7 +115,8 @@ pub enum Change<T> {
 /// A slim cache of one kind.
 pub struct Store<T> {
     state: RwLock<State<T>>,
-    synced: watch::Sender<bool>,
+    /// The term in which the last full list was begun, and one more; 0 before the first.
+    synced: Signal,
 }
 
 struct State<T> {
@@ -128,6 +130,8 @@ struct State<T> {
     listing: Option<Listing>,
     lists_begun: u64,
     lists_done: u64,
+    /// The term in which lists are begun.
+    term: u64,
     /// Our own writes that the view does not include yet.
     writes: BTreeMap<Key, Write>,
 }
@@ -157,9 +161,10 @@ impl<T: Cached> Default for Store<T> {
             listing: None,
             lists_begun: 0,
             lists_done: 0,
+            term: 0,
             writes: BTreeMap::new(),
         };
-        Self { state: RwLock::new(state), synced: watch::Sender::new(false) }
+        Self { state: RwLock::new(state), synced: Signal::default() }
     }
 }
 
@@ -186,8 +191,9 @@ impl<T: Cached> Store<T> {
             Event::Delete(observed) => state.delete(&observed).into_iter().collect(),
             Event::InitDone => {
                 let gone = state.finish_list();
+                let synced = state.term + 1;
                 drop(state);
-                self.synced.send_replace(true);
+                self.synced.set(synced);
                 gone
             }
         }
@@ -249,13 +255,19 @@ impl<T: Cached> Store<T> {
 
     /// Whether the first full view is there.
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.synced.get() != 0
     }
 
-    /// Waits for the first full view.
-    pub async fn synced(&self) {
-        // The sender lives in self, so waiting cannot fail.
-        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
+    /// Waits for a full view that was begun in this term, or later.
+    pub async fn synced(&self, term: u64) {
+        self.synced.until(|synced| synced > term).await;
+    }
+
+    /// Everything is listed anew from here on, in this term: what of the list before is still to come is not taken in.
+    pub fn begin(&self, term: u64) {
+        let mut state = self.write();
+        state.term = term;
+        state.listing = None;
     }
 
     /// Remembers that we wrote this version of an object.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use dapple_plan::mutant::{Mutant, is_on};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +13,7 @@ use tracing::{debug, warn};
 use crate::client::is_not_leading;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
+use crate::signal::Signal;
 
 /// The fence closes a moment before the workers hear of it: no need to try in a loop meanwhile.
 const NOT_LEADING_PAUSE: Duration = Duration::from_secs(1);
@@ -23,8 +24,8 @@ pub trait Reconcile: Send + Sync + 'static {
     type Key: Ord + Clone + Display + Send + Sync + 'static;
     /// Its name in logs and metrics.
     const NAME: &'static str;
-    /// Waits until everything it reads has its first full view.
-    fn ready(&self) -> impl Future<Output = ()> + Send;
+    /// Waits until everything it reads has a full view that was begun in this term, or later.
+    fn ready(&self, term: u64) -> impl Future<Output = ()> + Send;
     /// Looks at the world and brings this key one step on.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Ended, kube::Error>> + Send;
 }
@@ -34,7 +35,7 @@ pub async fn run<C: Reconcile>(
     controller: Arc<C>,
     queue: Arc<Queue<C::Key>>,
     workers: usize,
-    leading: watch::Receiver<bool>,
+    leading: Signal,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
@@ -56,23 +57,30 @@ pub async fn run<C: Reconcile>(
 async fn work<C: Reconcile>(
     controller: Arc<C>,
     queue: Arc<Queue<C::Key>>,
-    mut leading: watch::Receiver<bool>,
+    leading: Signal,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
-    tokio::select! { biased; () = stop.cancelled() => return, () = controller.ready() => {} }
     loop {
         // A standby keeps its caches and its queue warm, and takes nothing off it.
-        tokio::select! {
+        let term = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            led = leading.wait_for(|leading| *leading) => if led.is_err() { return },
-        }
+            term = leading.until(|term| term != 0) => term,
+        };
+        let next = async {
+            // Of what the leader before did last, a view from before this term may not know.
+            let since = if is_on(Mutant::CacheTrustedTooEarly) { 0 } else { term };
+            if !is_on(Mutant::FirstListSkipped) {
+                controller.ready(since).await;
+            }
+            queue.take().await
+        };
         let taken = tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            _ = leading.wait_for(|leading| !*leading) => continue,
-            taken = queue.take() => taken,
+            _ = leading.until(|now| now != term) => continue,
+            taken = next => taken,
         };
         let Some(Taken { key, waited }) = taken else { return };
         metrics.reconcile_started(C::NAME, waited);
@@ -96,7 +104,7 @@ fn judge(controller: &str, key: &impl Display, outcome: Result<Ended, kube::Erro
         Err(error) if is_not_leading(&error) => (Ended::Again(NOT_LEADING_PAUSE), ReconcileResult::Requeue),
         Err(error) => {
             warn!(controller, %key, %error, "reconcile failed; trying again later");
-            (Ended::Failed, ReconcileResult::Error)
+            (if is_on(Mutant::FailureForgotten) { Ended::Done } else { Ended::Failed }, ReconcileResult::Error)
         }
     }
 }

@@ -7,6 +7,7 @@ pub mod daemonset;
 pub mod fate;
 pub mod fit;
 pub mod group;
+pub mod mutant;
 pub mod native;
 pub mod pool;
 pub mod variant;

@@ -4,80 +4,114 @@
 //! name that follows from what they are, and changed or deleted at the version that was decided on. A write whose answer
 //! did not come is a doubt: nothing is decided about its node before the API server was asked what became of it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dapple_plan::daemonset::cell::{Act, Why};
-use dapple_plan::daemonset::fleet::Action;
-use futures::{StreamExt, stream};
+use dapple_plan::daemonset::fleet::{Action, Decision};
+use dapple_plan::mutant::{Mutant, is_on};
+use futures::stream::{self, FuturesUnordered, StreamExt};
+use tokio::time::Instant;
 use tracing::info;
 
 use super::memory::{Memory, NodeRefusal};
 use super::news::Changes;
-use super::send::{Outcome, patches_on};
+use super::send::{Outcome, Request, patches_on};
 use super::{DaemonSets, Set, version_of};
 use crate::client::is_not_leading;
 use crate::store::Key;
 
 /// Requests under way at once for one set.
 const AT_ONCE: usize = 16;
+/// How long pods are made on end, before the status is told and other sets have their turn.
+const LONGEST_FLOW: Duration = Duration::from_secs(3);
 /// How long a node is left alone after a refusal, at first and at most, in seconds.
 const SET_BACK: (i64, i64) = (10, 300);
 
 impl DaemonSets {
-    /// Does all of it. Should pods be refused, a few are enough to know: the first is made alone unless the last ones were
-    /// taken, and none is begun after a refusal.
-    pub(super) async fn act(&self, set: &Set, memory: &mut Memory, actions: Vec<Action>) -> Result<(), kube::Error> {
-        let (creations, others): (Vec<Action>, Vec<Action>) =
-            actions.into_iter().partition(|action| action.act == Act::Create);
-        let acted = self.batch(set, memory, others, false).await;
-        if creations.is_empty() {
-            return acted;
-        }
-        let alone = if memory.is_flowing { 0 } else { 1 };
-        memory.is_flowing = true;
-        let (first, rest) = creations.split_at(alone);
-        let mut made = self.batch(set, memory, first.to_vec(), true).await;
-        if made.is_ok() && memory.is_flowing {
-            made = self.batch(set, memory, rest.to_vec(), true).await;
-        }
-        memory.is_flowing &= made.is_ok();
-        acted.and(made)
+    /// Does all of it. Returns whether there is more to do at once.
+    pub(super) async fn act(&self, set: &Set, memory: &mut Memory, decision: Decision) -> Result<bool, kube::Error> {
+        let (creations, others): (VecDeque<Action>, VecDeque<Action>) =
+            decision.actions.into_iter().partition(|action| action.act == Act::Create);
+        let acted = self.batch(set, memory, others).await;
+        let made = self.create_all(set, memory, creations).await;
+        acted?;
+        // After a refusal there is no hurry.
+        Ok(made? || (decision.has_more && memory.refusals.is_empty()))
     }
 
-    /// Does several things at once; the first error is told. If it `stops`, nothing is begun after something was refused.
-    async fn batch(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        actions: Vec<Action>,
-        stops: bool,
-    ) -> Result<(), kube::Error> {
+    /// Does several things at once; the first error is told.
+    async fn batch(&self, set: &Set, memory: &mut Memory, actions: VecDeque<Action>) -> Result<(), kube::Error> {
         let mut requests = Vec::new();
         for action in actions {
             if let Some((key, request)) = self.prepare(set, memory, &action) {
-                requests.push((action, key, request));
+                requests.push(self.sent(set, action, key, request));
             }
         }
-        let is_stopped = &AtomicBool::new(false);
-        let sent = requests.into_iter().map(|(action, key, request)| async move {
-            if is_stopped.load(Ordering::Relaxed) {
-                return None;
-            }
-            let outcome = self.send(set, &key, request).await;
-            Some((action, key, outcome))
-        });
-        let mut outcomes = stream::iter(sent).buffer_unordered(AT_ONCE);
+        let mut outcomes = stream::iter(requests).buffer_unordered(AT_ONCE);
         let mut result = Ok(());
-        while let Some(done) = outcomes.next().await {
-            let Some((action, key, outcome)) = done else { continue };
-            if stops && matches!(outcome, Outcome::Refused(_) | Outcome::Doubt(_)) {
-                is_stopped.store(true, Ordering::Relaxed);
-                memory.is_flowing = false;
-            }
+        while let Some((action, key, outcome)) = outcomes.next().await {
             result = result.and(self.record(set, memory, &action, key, outcome));
         }
         result
+    }
+
+    /// Makes pods, and goes on to the next ones without a pause for as long as there is nothing else to do and nobody
+    /// waits to be told: requests that end one by one keep the API server busy, where rounds of them would end in a wait
+    /// for the last. Should pods be refused, a few are enough to know: the first is made alone unless the last ones were
+    /// taken, and none is begun after a refusal. Returns whether there is something else to do.
+    async fn create_all(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        mut waiting: VecDeque<Action>,
+    ) -> Result<bool, kube::Error> {
+        let (begun, mut is_stopped, mut found_more, mut result) = (Instant::now(), false, false, Ok(()));
+        let mut under_way = FuturesUnordered::new();
+        loop {
+            let most = if memory.is_flowing { AT_ONCE } else { 1 };
+            while under_way.len() < most
+                && let Some(action) = waiting.pop_front()
+            {
+                if let Some((key, request)) = self.prepare(set, memory, &action) {
+                    // Nothing is decided about a node while something is under way there.
+                    memory.freeze(&action.node);
+                    under_way.push(self.sent(set, action, key, request));
+                }
+            }
+            let Some((action, key, outcome)) = under_way.next().await else { break };
+            is_stopped |= matches!(outcome, Outcome::Refused(_) | Outcome::Doubt(_));
+            result = result.and(self.record(set, memory, &action, key, outcome));
+            memory.thaw(&action.node);
+            memory.is_flowing = !is_stopped;
+            if is_stopped {
+                waiting.clear();
+            } else if waiting.is_empty() && !found_more && begun.elapsed() < LONGEST_FLOW {
+                (waiting, found_more) = self.next_creations(set, memory);
+            }
+        }
+        result.map(|()| found_more)
+    }
+
+    /// The next pods to be made, and whether there is anything else to do, which comes first.
+    fn next_creations(&self, set: &Set, memory: &mut Memory) -> (VecDeque<Action>, bool) {
+        let changes = self.take_news(set, memory);
+        if !memory.is_stale {
+            self.take_in(set, memory, &changes);
+        }
+        let Some(known) = memory.known.as_mut().filter(|_| !memory.is_stale) else { return (VecDeque::new(), true) };
+        let decision = known.fleet.decide(self.env.now().as_second());
+        if decision.actions.iter().all(|action| action.act == Act::Create) {
+            (decision.actions.into(), false)
+        } else {
+            (VecDeque::new(), true)
+        }
+    }
+
+    async fn sent(&self, set: &Set, action: Action, key: Key, request: Request) -> (Action, Key, Outcome) {
+        let outcome = self.send(set, &key, request).await;
+        (action, key, outcome)
     }
 
     fn record(
@@ -118,7 +152,9 @@ impl DaemonSets {
                 Ok(())
             }
             Outcome::Doubt(error) => {
-                memory.doubt(key, &action.node);
+                if !is_on(Mutant::DoubtDropped) {
+                    memory.doubt(key, &action.node);
+                }
                 Err(error)
             }
             Outcome::Refused(error) => {

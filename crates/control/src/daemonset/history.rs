@@ -11,6 +11,7 @@ use dapple_plan::daemonset::revision::{Revision, Step, object, settle, spec_of, 
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
+use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -101,7 +102,9 @@ impl DaemonSets {
     /// Drops revisions beyond the limit that no pod and no node needs, if something has changed that may have set one
     /// free. Returns when to try what had to wait.
     pub(super) async fn prune(&self, set: &Set, memory: &mut Memory) -> Result<Option<Duration>, kube::Error> {
-        let Some(known) = memory.known.as_ref().filter(|_| memory.may_prune) else { return Ok(None) };
+        let Some(known) = memory.known.as_ref().filter(|_| memory.may_prune && !is_on(Mutant::HistoryKept)) else {
+            return Ok(None);
+        };
         let revisions = self.revisions.find(Index::Owner, &set.meta.uid);
         let limit = usize::try_from(set.spec.revision_history_limit()).unwrap_or(0);
         if revisions.len() <= limit {

@@ -31,9 +31,8 @@ const ECHO: Duration = Duration::from_secs(1);
 
 impl DaemonSets {
     pub(super) async fn look(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
-        let mut changes = self.news.take(&set.meta.key);
-        memory.is_stale |= changes.is_stale || memory.asks_again(self.env.now().as_second());
-        changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod)));
+        let mut changes = self.take_news(set, memory);
+        memory.is_stale |= memory.asks_again(self.env.now().as_second());
         match self.resolve_doubts(set, memory, &mut changes).await {
             Ok(true) => {}
             unresolved => {
@@ -53,17 +52,15 @@ impl DaemonSets {
         let decision = known.fleet.decide(now);
         let is_tried = |node: &Arc<str>| decision.actions.iter().any(|action| action.node == *node);
         memory.refusals.retain(|node, refusal| refusal.until > now || is_tried(node));
+        let acted = self.act(set, memory, decision).await;
         let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(SETTLE)) };
-        let acted = self.act(set, memory, decision.actions).await;
         if let Err(error) = self.pull(set, memory).await {
             // A help, which must not keep anything from being done.
             warn!(set = %set.meta.key, %error, "images could not be asked for; trying again later");
         }
         let told = self.tell(set, memory, &standing).await?;
         let pruned = self.prune(set, memory).await?;
-        acted?;
-        // After a refusal there is no hurry.
-        if decision.has_more && memory.refusals.is_empty() {
+        if acted? {
             return Ok(Ended::Again(Duration::ZERO));
         }
         Ok(self.next(memory, told.into_iter().chain(pruned).min(), now))
@@ -81,8 +78,17 @@ impl DaemonSets {
         [wake, echo, told, taught].into_iter().flatten().min().map_or(Ended::Done, Ended::Again)
     }
 
+    /// Takes what has changed since, our own writes that have come back among it.
+    pub(super) fn take_news(&self, set: &Set, memory: &mut Memory) -> Changes {
+        let mut changes = self.news.take(&set.meta.key);
+        memory.is_stale |= changes.is_stale;
+        changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod)));
+        memory.doubt_overdue();
+        changes
+    }
+
     /// Takes in the changes of single pods and nodes. Anything that is not known makes everything to be looked at anew.
-    fn take_in(&self, set: &Set, memory: &mut Memory, changes: &Changes) {
+    pub(super) fn take_in(&self, set: &Set, memory: &mut Memory, changes: &Changes) {
         let Some(mut known) = memory.known.take() else { return };
         memory.may_prune |= !changes.pods.is_empty();
         for name in &changes.nodes {
@@ -208,7 +214,7 @@ impl DaemonSets {
                 fleet.observe(&pod.meta.key.name, Some((node, pod_state(set, pod, &templates, memory))));
             }
         }
-        for node in memory.unseen.values().chain(memory.doubts.values()) {
+        for node in memory.unseen.values().map(|unseen| &unseen.node).chain(memory.doubts.values()) {
             fleet.wrote(node);
         }
         for (node, refusal) in &memory.refusals {

@@ -2,15 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_plan::daemonset::desired::Variants;
 use dapple_plan::daemonset::fleet::Fleet;
 use dapple_plan::daemonset::status::Problem;
+use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::SetRevision;
 use crate::store::Key;
+
+/// After so long a write should have come back.
+const OVERDUE: Duration = Duration::from_secs(10);
 
 /// What is kept of a set.
 pub(super) struct Memory {
@@ -24,7 +29,7 @@ pub(super) struct Memory {
     /// Renderings of each revision, with the version it was read at.
     pub(super) variants: BTreeMap<Arc<str>, (u64, Variants)>,
     /// Pods that we wrote and have not seen since, with their nodes.
-    pub(super) unseen: BTreeMap<Key, Arc<str>>,
+    pub(super) unseen: BTreeMap<Key, Unseen>,
     /// Pods of which we do not know whether our last write was done, with their nodes.
     pub(super) doubts: BTreeMap<Key, Arc<str>>,
     /// Revisions that we wrote and have not seen since.
@@ -49,6 +54,13 @@ pub(super) struct Memory {
     pub(super) may_prune: bool,
     /// When revisions were looked through last.
     pub(super) pruned: Option<Instant>,
+}
+
+/// A write that has not come back.
+#[derive(Debug, Clone)]
+pub(super) struct Unseen {
+    pub(super) node: Arc<str>,
+    since: Instant,
 }
 
 /// What the API server refused on a node.
@@ -113,17 +125,31 @@ impl Memory {
 
     /// Remembers a write until it has come back.
     pub(super) fn wrote(&mut self, pod: Key, node: &Arc<str>) {
-        let is_new = self.unseen.insert(pod, node.clone()).is_none();
-        if let Some(known) = self.known.as_mut().filter(|_| is_new) {
-            known.fleet.wrote(node);
+        let is_new = self.unseen.insert(pod, Unseen { node: node.clone(), since: Instant::now() }).is_none();
+        if is_new {
+            self.freeze(node);
         }
     }
 
     /// Remembers that a write may have been done.
     pub(super) fn doubt(&mut self, pod: Key, node: &Arc<str>) {
         let is_new = self.doubts.insert(pod, node.clone()).is_none();
-        if let Some(known) = self.known.as_mut().filter(|_| is_new) {
+        if is_new {
+            self.freeze(node);
+        }
+    }
+
+    /// Something is under way on a node.
+    pub(super) fn freeze(&mut self, node: &str) {
+        if let Some(known) = self.known.as_mut().filter(|_| !is_on(Mutant::ExpectationDropped)) {
             known.fleet.wrote(node);
+        }
+    }
+
+    /// It has ended.
+    pub(super) fn thaw(&mut self, node: &str) {
+        if let Some(known) = self.known.as_mut() {
+            known.fleet.saw(node);
         }
     }
 
@@ -131,19 +157,34 @@ impl Memory {
     pub(super) fn see(&mut self, is_seen: impl Fn(&Key) -> bool) -> Vec<Arc<str>> {
         let seen: Vec<Key> = self.unseen.keys().filter(|pod| is_seen(pod)).cloned().collect();
         for pod in &seen {
-            let node = self.unseen.remove(pod);
-            if let (Some(known), Some(node)) = (self.known.as_mut(), node) {
-                known.fleet.saw(&node);
-            }
+            self.forget_unseen(pod);
         }
         seen.into_iter().map(|pod| pod.name).collect()
     }
 
+    /// Doubts writes that should have come back by now: a pod that was deleted and is gone may be passed over by a list
+    /// that was begun before, and then no watch ever tells of it.
+    pub(super) fn doubt_overdue(&mut self) {
+        let is_overdue = |unseen: &Unseen| unseen.since.elapsed() >= OVERDUE && !is_on(Mutant::NeverOverdue);
+        let overdue: Vec<Key> =
+            self.unseen.iter().filter(|(_, unseen)| is_overdue(unseen)).map(|(pod, _)| pod.clone()).collect();
+        for pod in overdue {
+            if let Some(node) = self.forget_unseen(&pod) {
+                self.doubt(pod, &node);
+            }
+        }
+    }
+
+    fn forget_unseen(&mut self, pod: &Key) -> Option<Arc<str>> {
+        let node = self.unseen.remove(pod)?.node;
+        self.thaw(&node);
+        Some(node)
+    }
+
     /// A doubt is settled.
     pub(super) fn settle(&mut self, pod: &Key) {
-        let node = self.doubts.remove(pod);
-        if let (Some(known), Some(node)) = (self.known.as_mut(), node) {
-            known.fleet.saw(&node);
+        if let Some(node) = self.doubts.remove(pod) {
+            self.thaw(&node);
         }
     }
 }

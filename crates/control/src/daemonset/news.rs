@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dapple_plan::mutant::{Mutant, is_on};
+
 use super::{DaemonSets, Set, SetRevision};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
@@ -77,8 +79,9 @@ impl News {
             if let Some(new) = new {
                 self.state().owners.insert(new.meta.uid.clone(), key.clone());
             }
-            // Our own words about it change nothing.
-            let asks = |set: &Arc<Set>| (set.generation, set.annotations.clone(), set.meta.uid.clone());
+            // Of our own words about it only one has consequences: the revision that nodes are held back at.
+            let held_at = |set: &Set| set.status.current_revision.clone();
+            let asks = |set: &Arc<Set>| (set.generation, set.annotations.clone(), set.meta.uid.clone(), held_at(set));
             let is_stale = old.as_ref().map(asks) != new.as_ref().map(asks);
             let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
             self.tell(key, urgency, |changes| changes.is_stale |= is_stale);
@@ -134,7 +137,9 @@ impl News {
     pub(super) fn on_node(self: Arc<Self>) -> impl FnMut(&Change<Node>) + Send + 'static {
         move |change| {
             let Change::Object { key, old, new, .. } = change else { return };
-            let is_same = |old: &Node, new: &Node| (&old.labels, &old.taints) == (&new.labels, &new.taints);
+            let is_same = |old: &Node, new: &Node| {
+                (&old.labels, &old.taints) == (&new.labels, &new.taints) || is_on(Mutant::LabelsIgnored)
+            };
             let is_stale = !matches!((old, new), (Some(old), Some(new)) if is_same(old, new));
             if !is_stale && old.as_ref().map(|old| old.ready) == new.as_ref().map(|new| new.ready) {
                 return;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::owner;
 use dapple_plan::daemonset::revision::spec_of;
+use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -24,7 +25,8 @@ impl DaemonSets {
 
     /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<(), kube::Error> {
-        let is_orphan = |pod: &&Arc<Pod>| pod.owner.is_none() && pod.node.is_some() && !pod.terminating;
+        let is_nobodys = |pod: &Pod| pod.owner.is_none() || is_on(Mutant::ForeignAdopted);
+        let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && !pod.terminating;
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(is_orphan).filter(|pod| self.is_selected(set, pod)).collect();
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);

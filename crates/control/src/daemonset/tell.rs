@@ -68,14 +68,9 @@ impl DaemonSets {
         if !is_new && waited < PACE {
             return Ok(Some(PACE - waited));
         }
-        let has_settled = wanted.current_revision != set.status.current_revision;
         self.write_status(set, wanted).await?;
         memory.told = Some(Instant::now());
-        if has_settled {
-            // What nodes are held back at is part of the layout.
-            memory.is_stale = true;
-        }
-        Ok(has_settled.then_some(Duration::ZERO))
+        Ok(None)
     }
 
     pub(super) async fn write_status(&self, set: &Set, status: &DaemonSetStatus) -> Result<(), kube::Error> {

@@ -20,6 +20,7 @@ use super::cell::{Act, Mode, NodeState, PodState, Rules, Why};
 use super::inplace::Difference;
 use super::judge::{Cell, Chore, Counts, Verdict};
 use super::renderings::Renderings;
+use crate::mutant::{Mutant, is_on};
 
 /// The first wait before a pod that ended is made anew, and the longest, in seconds.
 const RETRY: (i64, i64) = (1, 900);
@@ -254,7 +255,7 @@ impl Fleet {
     pub fn decide(&mut self, now: i64) -> Decision {
         self.refresh(now);
         let mut actions: Vec<Action> = Vec::new();
-        let gone = self.strays.iter().filter(|(_, (_, pod))| !pod.is_terminating);
+        let gone = self.strays.iter().filter(|(_, (_, pod))| !pod.is_terminating && !is_on(Mutant::StraysLeft));
         actions.extend(gone.map(|(name, (node, _))| Action {
             node: node.clone(),
             pod: Some(name.clone()),
@@ -286,9 +287,10 @@ impl Fleet {
         }
         // What is down already costs nobody anything more, and so comes first; but no more of it at once than the
         // budget.
-        let room = self.rules.budget.saturating_sub(self.sets.moving.len());
+        let budget = self.rules.budget + usize::from(is_on(Mutant::BudgetOffByOne));
+        let room = budget.saturating_sub(self.sets.moving.len());
         let mut updates: Vec<Action> = broken.filter_map(take).take(room.min(most)).collect();
-        let room = (room - updates.len()).min(self.rules.budget.saturating_sub(self.sets.down.len()));
+        let room = (room - updates.len()).min(budget.saturating_sub(self.sets.down.len()));
         updates.extend(whole.filter_map(take).take(room.min(most - updates.len())));
         updates
     }

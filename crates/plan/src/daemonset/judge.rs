@@ -20,7 +20,9 @@ impl PodState {
     }
 
     fn is_available(&self, rules: &Rules, now: i64) -> bool {
-        self.is_live() && self.ready_since.is_some_and(|since| since + rules.min_ready <= now)
+        // Where no time has to pass, no clock is asked: ours may be behind the one that told since when it is ready.
+        let is_long_enough = |since: i64| rules.min_ready == 0 || since + rules.min_ready <= now;
+        self.is_live() && self.ready_since.is_some_and(is_long_enough)
     }
 
     /// Whether we have begun to take it out of service, for an update or for good.
@@ -157,9 +159,10 @@ impl Cell {
     fn judge_live(&self, rules: &Rules, now: i64, can_edit: impl FnOnce(&str, &str) -> bool, verdict: &mut Verdict) {
         let (node, is_available) = (&self.node, |pod: &PodState| pod.is_available(rules, now));
         let mut live: Vec<&PodState> = self.pods.iter().filter(|pod| pod.is_live()).collect();
-        // An available one stays before one that is not, one that is what it should be before one that is not, and the
-        // older before the younger.
-        live.sort_by_key(|pod| (!is_available(pod), !is_right(pod, &node.wanted, rules), pod.created, &pod.name));
+        // An available one stays before one that is not, a ready one before one that is not even that, one that is what it
+        // should be before one that is not, and the older before the younger.
+        let is_wrong = |pod: &PodState| !is_right(pod, &node.wanted, rules);
+        live.sort_by_key(|pod| (!is_available(pod), pod.ready_since.is_none(), is_wrong(pod), pod.created, &pod.name));
         let Some(first) = live.first().copied() else {
             // What is on its way out still holds its ports and its place.
             let waits = rules.partitioned_scaling && node.is_partitioned;
@@ -186,6 +189,10 @@ impl Cell {
             return;
         }
         self.judge_single(first, rules, now, can_edit, verdict);
+        if rules.mode == Mode::Surge && live.len() > 1 {
+            // Two are enough: what is one too many goes before the next one comes.
+            verdict.candidate = None;
+        }
     }
 
     fn judge_single(

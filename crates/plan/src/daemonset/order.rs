@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::cell::Hold;
 use crate::fit::Node;
+use crate::mutant::{Mutant, is_on};
 
 /// The annotation that says which nodes are updated first.
 pub const CANARY_ANNOTATION: &str = "dapple.dev/canary";
@@ -96,7 +97,7 @@ pub fn order(
     let is_left_alone =
         |node: &Node<'_>| selector.as_ref().is_some_and(|known| !known.matches(|key| node.labels.get(key)));
     let hold = |place: usize, node: &Node<'_>| match () {
-        () if rolling.paused() => Some(Hold::Paused),
+        () if rolling.paused() && !is_on(Mutant::PauseForgotten) => Some(Hold::Paused),
         () if is_left_alone(node) => Some(Hold::Selector),
         () if place < held => Some(Hold::Partition),
         () => None,

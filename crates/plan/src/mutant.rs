@@ -1,0 +1,75 @@
+//! Deliberate mistakes, which the simulator must find: a simulator that finds none of them finds no others either.
+//!
+//! They are compiled in with the feature `mutants` alone, which only `dapple-sim` asks for. Without it, [`is_on`] is
+//! `false` to the compiler, and nothing is left of them.
+
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// A deliberate mistake.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[doc = $doc])+ $name,)+
+        }
+
+        impl Mutant {
+            /// Every mistake there is.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+        }
+    };
+}
+
+mutants! {
+    /// One more node may be down than the budget says.
+    BudgetOffByOne,
+    /// A paused rollout goes on.
+    PauseForgotten,
+    /// A node with a write that was not seen yet is decided about.
+    ExpectationDropped,
+    /// A write whose answer was lost counts as not done.
+    DoubtDropped,
+    /// A write that no watch tells of is waited for for ever.
+    NeverOverdue,
+    /// Whoever takes over trusts what it has seen as a standby.
+    CacheTrustedTooEarly,
+    /// Work is begun before anything was listed.
+    FirstListSkipped,
+    /// Whoever has led goes on, whether it could renew the lease or not.
+    LeaderForLife,
+    /// What failed is not tried again.
+    FailureForgotten,
+    /// Pods of other owners are taken in.
+    ForeignAdopted,
+    /// Pods of nodes that are gone are left.
+    StraysLeft,
+    /// Nobody looks when a node's labels change.
+    LabelsIgnored,
+    /// Revisions are never dropped.
+    HistoryKept,
+    /// A node that leaves a group is still counted.
+    LeaversKept,
+    /// A group's status is written without the generation that it is of.
+    GenerationForgotten,
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// Makes a mistake on this thread from now on, or none.
+#[cfg(feature = "mutants")]
+pub fn make(mutant: Option<Mutant>) {
+    ON.set(mutant);
+}
+
+/// Whether this mistake is made.
+#[cfg(feature = "mutants")]
+pub fn is_on(mutant: Mutant) -> bool {
+    ON.get() == Some(mutant)
+}
+
+/// Whether this mistake is made: never.
+#[cfg(not(feature = "mutants"))]
+pub const fn is_on(_: Mutant) -> bool {
+    false
+}
