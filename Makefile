@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -23,6 +23,10 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin plan
 	cargo run --release -p dapple-bench --bin decide
 	cargo run --release -p dapple-bench --bin daemonset
+
+SEEDS ?= 10000
+sim:                 ## The controllers under faults: SEEDS runs of every family
+	cargo run --release -p dapple-sim -- --seeds $(SEEDS)
 
 fuzz:                ## A million hostile inputs for each target; needs a nightly compiler
 	bash scripts/fuzz manifest

@@ -1,1 +1,20 @@
-//! An in-memory API server with faults, under a clock that the test turns. For tests only.
+//! Runs the real managers against an API server in memory, with faults, under a clock that nobody waits for. For tests
+//! only: see docs/simulation.md.
+
+pub mod clock;
+pub mod daemonset;
+pub mod faults;
+pub mod group;
+pub mod hunt;
+pub mod kubelet;
+pub mod network;
+pub mod nodes;
+pub mod run;
+pub mod scenario;
+pub mod script;
+pub mod server;
+pub mod shrink;
+pub mod sim;
+pub mod sweep;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,252 @@
+//! What happens to a DaemonSet.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{DISK, NAME, NAMESPACE};
+use crate::faults::Weather;
+use crate::nodes::{DISKS, Nodes};
+use crate::script::{Edit, Event, Script};
+use crate::world::Habits;
+
+/// The script of a seed.
+pub fn script(seed: u64) -> Script {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut nodes = Nodes::default();
+    let mut setup: Vec<Edit> = (0..random.usize(2..8)).map(|_| nodes.add(&mut random)).collect();
+    setup.extend(bystanders(nodes.all()));
+    let strategy = strategy(&mut random);
+    let set = set(&mut random, &strategy);
+    let counts_age = set["spec"]["minReadySeconds"] != 0;
+    setup.push(create(set.clone()));
+    let length = Duration::from_secs(random.u64(60..600));
+    let managers = random.usize(1..3);
+    let mut events = Vec::new();
+    let mut author = Author { random, nodes, strategy, counts_age, set };
+    for _ in 0..author.random.usize(2..14) {
+        let at = Duration::from_millis(author.random.u64(1_000..length.as_millis() as u64));
+        if let Some(event) = author.event(managers) {
+            events.push((at, event));
+        }
+    }
+    // Told in the order in which they were thought of, so that what is mended later was broken before.
+    let mut times: Vec<Duration> = events.iter().map(|(at, _)| *at).collect();
+    times.sort();
+    let events: Vec<(Duration, Event)> = times.into_iter().zip(events).map(|(at, (_, event))| (at, event)).collect();
+    let finish = author.finish();
+    let random = &mut author.random;
+    let weather = weather(random);
+    let habits = habits(random);
+    Script { seed, setup, events, calm_at: length, finish, managers, weather, habits }
+}
+
+/// From a calm day to a storm.
+pub fn weather(random: &mut fastrand::Rng) -> Weather {
+    let rate = [0.0, 0.01, 0.04, 0.15][random.usize(0..4)];
+    let lines = [0.0, 0.02, 0.1, 0.4][random.usize(0..4)];
+    Weather { requests: rate, lines, has_stragglers: random.u8(0..4) == 0 }
+}
+
+/// Quick and slow kubelets.
+pub fn habits(random: &mut fastrand::Rng) -> Habits {
+    Habits {
+        kubelet: [20, 500, 10_000][random.usize(0..3)],
+        ending: [20, 2_000, 30_000][random.usize(0..3)],
+        crashes: [0.0, 0.0, 0.05][random.usize(0..3)],
+    }
+}
+
+struct Author {
+    random: fastrand::Rng,
+    nodes: Nodes,
+    strategy: Value,
+    /// Whether pods have to be ready for a while.
+    counts_age: bool,
+    /// The set as it was made first.
+    set: Value,
+}
+
+fn path() -> String {
+    format!("/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/daemonsets")
+}
+
+fn create(set: Value) -> Edit {
+    Edit { what: format!("creates the set: {set}"), method: Method::POST, path: path(), body: Some(set) }
+}
+
+fn change(what: String, patch: Value) -> Event {
+    Event::User(Edit { what, method: Method::PATCH, path: format!("{}/{NAME}", path()), body: Some(patch) })
+}
+
+fn template(image: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": NAME}},
+        "spec": {"containers": [{"name": "main", "image": image, "env": [{"name": "CACHE", "value": "none"}]}]},
+    })
+}
+
+/// Patches for some of the disks.
+fn patches(random: &mut fastrand::Rng) -> Value {
+    let mut patches = Vec::new();
+    for disk in DISKS {
+        if random.bool() {
+            let value = format!("{disk}-{}", random.u8(0..3));
+            let containers = json!([{"name": "main", "env": [{"name": "CACHE", "value": value}]}]);
+            let selector = json!({"matchLabels": {DISK: disk}});
+            patches.push(json!({"selector": selector, "priority": 1, "patch": {"spec": {"containers": containers}}}));
+        }
+    }
+    json!(patches)
+}
+
+fn strategy(random: &mut fastrand::Rng) -> Value {
+    if random.u8(0..8) == 0 {
+        return json!({"type": "OnDelete"});
+    }
+    let kind = ["Standard", "Standard", "InPlaceIfPossible", "Surging"][random.usize(0..4)];
+    let amount = match random.u8(0..4) {
+        0 => json!("34%"),
+        number => json!(number),
+    };
+    let mut rolling = json!({"rollingUpdateType": kind, "partition": 0, "paused": false});
+    if kind == "Surging" {
+        rolling["rollingUpdateType"] = json!("Standard");
+        rolling["maxSurge"] = amount;
+        rolling["maxUnavailable"] = json!(0);
+    } else {
+        rolling["maxUnavailable"] = amount;
+    }
+    json!({"type": "RollingUpdate", "rollingUpdate": rolling})
+}
+
+fn image(random: &mut fastrand::Rng) -> String {
+    match random.u8(0..6) {
+        0 => "agent:bad".to_owned(),
+        number => format!("agent:{number}"),
+    }
+}
+
+fn set(random: &mut fastrand::Rng, strategy: &Value) -> Value {
+    let min_ready = [0, 0, 5][random.usize(0..3)];
+    json!({
+        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "spec": {
+            "selector": {"matchLabels": {"app": NAME}},
+            "template": template("agent:0"),
+            "patches": patches(random),
+            "updateStrategy": strategy,
+            "minReadySeconds": min_ready,
+            "revisionHistoryLimit": random.u8(1..4),
+        },
+    })
+}
+
+/// What is none of our business: a pod with the same labels that somebody else owns, one of nobody with other labels, and
+/// a revision of somebody else.
+fn bystanders(nodes: &[String]) -> Vec<Edit> {
+    // Of a kind that is not served: the garbage collector leaves such alone.
+    let owner =
+        json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "w", "controller": true}]);
+    let node = nodes.first().cloned().unwrap_or_default();
+    let pod = |name: &str, label: &str, owners: Value| {
+        let spec = json!({"nodeName": node, "containers": [{"name": "main", "image": "other:1"}]});
+        let metadata = json!({"name": name, "labels": {"app": label}, "ownerReferences": owners});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    };
+    let post = |what: &str, resource: &str, body: Value| Edit {
+        what: what.into(),
+        method: Method::POST,
+        path: resource.replace("{ns}", NAMESPACE),
+        body: Some(body),
+    };
+    let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 7, "data": {},
+        "metadata": {"name": "agent-foreign", "labels": {"app": NAME}, "ownerReferences": owner}});
+    vec![
+        post("creates a pod of another owner", "/api/v1/namespaces/{ns}/pods", pod("foreign", NAME, owner)),
+        post("creates a pod of nobody", "/api/v1/namespaces/{ns}/pods", pod("stranger", "other", json!([]))),
+        post("creates a revision of another owner", "/apis/apps/v1/namespaces/{ns}/controllerrevisions", revision),
+    ]
+}
+
+impl Author {
+    fn event(&mut self, managers: usize) -> Option<Event> {
+        let random = &mut self.random;
+        let slot = random.usize(0..managers);
+        Some(match random.u8(0..24) {
+            0..5 => {
+                let image = image(random);
+                change(format!("sets the image to {image}"), json!({"spec": {"template": template(&image)}}))
+            }
+            5 | 6 => {
+                let patches = patches(random);
+                change(format!("sets the patches to {patches}"), json!({"spec": {"patches": patches}}))
+            }
+            7 => {
+                let is_paused = random.bool();
+                let what = if is_paused { "pauses the rollout" } else { "resumes the rollout" };
+                self.rolling(what.to_owned(), json!({"paused": is_paused}))?
+            }
+            8 => {
+                let partition = random.u8(0..4);
+                self.rolling(format!("sets the partition to {partition}"), json!({"partition": partition}))?
+            }
+            9 => {
+                self.strategy = strategy(random);
+                // A merge patch leaves what it does not name.
+                let fresh = json!({"rollingUpdateType": null, "maxSurge": null, "maxUnavailable": null, "partition": null,
+                    "paused": null});
+                let mut patch = self.strategy.clone();
+                let mut rolling = fresh;
+                if let (Some(rolling), Some(given)) =
+                    (rolling.as_object_mut(), self.strategy["rollingUpdate"].as_object())
+                {
+                    rolling.extend(given.clone());
+                }
+                patch["rollingUpdate"] = if self.strategy["type"] == "OnDelete" { Value::Null } else { rolling };
+                change(format!("sets the strategy to {}", self.strategy), json!({"spec": {"updateStrategy": patch}}))
+            }
+            10 => Event::DeletePods { node: self.nodes.any(random)? },
+            11 => {
+                let lasts = Duration::from_secs(random.u64(1..120));
+                Event::Unready { node: self.nodes.any(random)?, lasts }
+            }
+            12 => Event::Fail { node: self.nodes.any(random)? },
+            13 | 14 => Event::Kill { slot, back_after: Duration::from_millis(random.u64(0..60_000)) },
+            15 => Event::Compact,
+            18 => Event::Stop { slot },
+            19 => Event::Isolate { slot, lasts: Duration::from_millis(random.u64(500..120_000)) },
+            17 if random.bool() => self.delete(),
+            17 => Event::User(create(self.set.clone())),
+            // A clock that is wrong makes pods seem younger than they are, which counts only where their age does.
+            16 if !self.counts_age => Event::ClockJump { slot, seconds: random.i64(-120..120) },
+            _ => self.nodes.event(random)?,
+        })
+    }
+
+    fn delete(&mut self) -> Event {
+        let policy = if self.random.bool() { "Background" } else { "Orphan" };
+        let (what, path) = (format!("deletes the set ({policy})"), format!("{}/{NAME}", path()));
+        let options = Some(json!({"propagationPolicy": policy}));
+        Event::User(Edit { what, method: Method::DELETE, path, body: options })
+    }
+
+    fn rolling(&mut self, what: String, rolling: Value) -> Option<Event> {
+        (self.strategy["type"] == "RollingUpdate")
+            .then(|| change(what, json!({"spec": {"updateStrategy": {"rollingUpdate": rolling}}})))
+    }
+
+    /// A rollout that can end, whatever was asked for before.
+    fn finish(&mut self) -> Vec<Event> {
+        let image = format!("agent:{}", self.random.u8(1..9));
+        let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"paused": false, "partition": 0}});
+        let spec = json!({"spec": {"template": template(&image), "updateStrategy": rolling}});
+        let mut finish = self.nodes.mend();
+        // If there is none any more.
+        finish.push(Event::User(create(self.set.clone())));
+        finish.push(change(format!("sets the image to {image}, and lets it roll out"), spec));
+        finish
+    }
+}

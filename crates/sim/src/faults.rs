@@ -1,0 +1,180 @@
+//! What goes wrong on the way between a process and the API server, drawn from a seed.
+//!
+//! Each fault that is drawn has a number, by which it can be left out when the run is repeated: that is how a failure is
+//! shrunk. A fault that is left out is drawn all the same, so that those after it stay as alike as they can.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use http::Method;
+
+/// How rough the way is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weather {
+    /// The part of requests that something happens to.
+    pub requests: f64,
+    /// The part of lines of a watch that something happens to.
+    pub lines: f64,
+    /// Whether requests may stay under way for longer than a lease.
+    pub has_stragglers: bool,
+}
+
+impl Weather {
+    /// Nothing goes wrong.
+    pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false };
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives and is answered.
+    Fine,
+    /// It arrives late.
+    Late(Duration),
+    /// It does not arrive, and the sender is told.
+    LostBefore,
+    /// It arrives, and its answer is lost.
+    LostAfter,
+    /// It does not arrive, and the sender is not told.
+    SilentBefore,
+    /// It arrives, and the sender hears nothing.
+    SilentAfter,
+    /// The server refuses it, for now.
+    Refused(u16),
+    /// The server did it, and says that it took too long.
+    TimedOut,
+    /// Somebody else was faster, says the server.
+    Conflict,
+}
+
+impl Fate {
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fine => "none",
+            Self::Late(_) => "late request",
+            Self::LostBefore => "lost request",
+            Self::LostAfter => "lost answer",
+            Self::SilentBefore => "request without an echo",
+            Self::SilentAfter => "answer without an echo",
+            Self::Refused(429) => "too many requests",
+            Self::Refused(_) => "server error",
+            Self::TimedOut => "done, said to have timed out",
+            Self::Conflict => "conflict",
+        }
+    }
+}
+
+/// What happens to a line of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineFate {
+    /// It arrives soon.
+    Fine,
+    /// It, and all after it, come late.
+    Late(Duration),
+    /// The connection ends before it.
+    Ended,
+    /// The connection breaks in the middle of it.
+    Torn,
+    /// Neither it nor anything else arrives, and nobody is told.
+    Silent,
+}
+
+impl LineFate {
+    /// Its name in figures.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fine => "none",
+            Self::Late(_) => "late watch",
+            Self::Ended => "ended watch",
+            Self::Torn => "torn watch",
+            Self::Silent => "silent watch",
+        }
+    }
+}
+
+/// Draws faults.
+#[derive(Debug)]
+pub struct Faults {
+    random: fastrand::Rng,
+    weather: Weather,
+    /// Numbers of faults that are left out.
+    muted: BTreeSet<u64>,
+    drawn: u64,
+    /// How many there were of each kind.
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Faults {
+    /// Faults that follow from a seed, but for these.
+    pub fn new(seed: u64, weather: Weather, muted: BTreeSet<u64>) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), weather, muted, drawn: 0, counts: BTreeMap::new() }
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&mut self) {
+        self.weather = Weather::CALM;
+    }
+
+    /// How many faults were drawn, those left out among them.
+    pub fn drawn(&self) -> u64 {
+        self.drawn
+    }
+
+    /// How many there were of each kind.
+    pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counts
+    }
+
+    /// How long something takes that goes well.
+    pub fn short_while(&mut self) -> Duration {
+        Duration::from_millis(self.random.u64(0..4))
+    }
+
+    /// What happens to the next request.
+    pub fn request(&mut self, method: &Method) -> Fate {
+        if self.random.f64() >= self.weather.requests {
+            return Fate::Fine;
+        }
+        let is_write = *method != Method::GET;
+        let fate = match self.random.u8(0..12) {
+            0 | 1 => Fate::Late(Duration::from_millis(self.random.u64(20..3_000))),
+            2 if self.weather.has_stragglers => Fate::Late(Duration::from_millis(self.random.u64(3_000..60_000))),
+            2 | 3 => Fate::LostBefore,
+            4 | 5 => Fate::LostAfter,
+            6 => Fate::SilentBefore,
+            7 => Fate::SilentAfter,
+            8 => Fate::Refused(429),
+            9 => Fate::Refused(if self.random.bool() { 500 } else { 503 }),
+            10 if is_write => Fate::TimedOut,
+            11 if is_write && *method != Method::POST => Fate::Conflict,
+            _ => Fate::Late(Duration::from_millis(self.random.u64(5..200))),
+        };
+        if self.passes(fate.name()) { fate } else { Fate::Fine }
+    }
+
+    /// What happens to the next line of a watch.
+    pub fn line(&mut self) -> LineFate {
+        if self.random.f64() >= self.weather.lines {
+            return LineFate::Fine;
+        }
+        let fate = match self.random.u8(0..16) {
+            0..8 => LineFate::Late(Duration::from_millis(self.random.u64(10..1_000))),
+            8..12 => LineFate::Late(Duration::from_millis(self.random.u64(1_000..30_000))),
+            12 | 13 => LineFate::Ended,
+            14 => LineFate::Torn,
+            _ => LineFate::Silent,
+        };
+        if self.passes(fate.name()) { fate } else { LineFate::Fine }
+    }
+
+    /// Counts a fault; false if it is left out.
+    fn passes(&mut self, name: &'static str) -> bool {
+        self.drawn += 1;
+        let passes = !self.muted.contains(&(self.drawn - 1));
+        if passes {
+            *self.counts.entry(name).or_default() += 1;
+        }
+        passes
+    }
+}

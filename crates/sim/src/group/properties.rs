@@ -1,0 +1,64 @@
+//! What must hold of NodeGroups.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::GROUPS;
+use crate::server::Server;
+use crate::sim::{Properties, Write};
+
+/// The properties.
+#[derive(Default)]
+pub struct GroupProperties;
+
+impl Properties for GroupProperties {
+    fn see(&mut self, write: &Write<'_>, _: &Server) -> Result<(), String> {
+        let (change, object) = (write.change, &write.change.object);
+        let name = &object["metadata"]["name"];
+        let is_ours = match change.resource {
+            _ if !write.is_ours() => true,
+            "leases.coordination.k8s.io" => *name == "dapple",
+            "events" | "events.events.k8s.io" => true,
+            GROUPS => change.previous.as_ref().is_some_and(|before| before["spec"] == object["spec"]),
+            _ => false,
+        };
+        if is_ours { Ok(()) } else { Err(format!("{} has changed {} {name}", write.actor, change.resource)) }
+    }
+
+    fn is_settled(&self, server: &Server) -> Result<(), String> {
+        let nodes = server.list("nodes");
+        for group in server.list(GROUPS) {
+            let wanted: BTreeSet<&str> = nodes
+                .iter()
+                .filter(|node| is_in(&group, node))
+                .filter_map(|node| node["metadata"]["name"].as_str())
+                .collect();
+            let status = &group["status"];
+            let told = status["containedNodes"].as_array().into_iter().flatten();
+            let told: BTreeSet<&str> = told.filter_map(Value::as_str).collect();
+            if told != wanted || status["observedGeneration"] != group["metadata"]["generation"] {
+                return Err(format!("{} says {told:?}, not {wanted:?}", group["metadata"]["name"]));
+            }
+            if status["nodeCount"] != json!(wanted.len()) {
+                return Err(format!(
+                    "{} counts {}, not {}",
+                    group["metadata"]["name"],
+                    status["nodeCount"],
+                    wanted.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_in(group: &Value, node: &Value) -> bool {
+    let spec = &group["spec"];
+    let is_named = spec["nodes"].as_array().into_iter().flatten().any(|name| *name == node["metadata"]["name"]);
+    let labels = spec["matchLabels"].as_object().filter(|labels| !labels.is_empty());
+    let has_labels = |labels: &serde_json::Map<String, Value>| {
+        labels.iter().all(|(key, value)| node["metadata"]["labels"][key] == *value)
+    };
+    is_named || labels.is_some_and(has_labels)
+}

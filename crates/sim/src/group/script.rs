@@ -1,0 +1,74 @@
+//! What happens to NodeGroups.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::daemonset::DISK;
+use crate::daemonset::script::{habits, weather};
+use crate::nodes::{DISKS, Nodes};
+use crate::script::{Edit, Event, Script};
+
+const PATH: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/nodegroups";
+const NAMES: [&str; 3] = ["east", "north", "west"];
+
+/// The script of a seed.
+pub fn script(seed: u64) -> Script {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut nodes = Nodes::default();
+    let mut setup: Vec<Edit> = (0..random.usize(2..8)).map(|_| nodes.add(&mut random)).collect();
+    setup.extend(NAMES.iter().map(|name| create(name, &nodes, &mut random)));
+    let length = Duration::from_secs(random.u64(30..300));
+    let managers = random.usize(1..3);
+    let count = random.usize(2..16);
+    let mut times: Vec<Duration> =
+        (0..count).map(|_| Duration::from_millis(random.u64(500..length.as_millis() as u64))).collect();
+    times.sort();
+    let events: Vec<(Duration, Event)> =
+        times.into_iter().filter_map(|at| Some((at, event(&mut nodes, managers, &mut random)?))).collect();
+    let (weather, habits) = (weather(&mut random), habits(&mut random));
+    Script { seed, setup, events, calm_at: length, finish: nodes.mend(), managers, weather, habits }
+}
+
+fn spec(nodes: &Nodes, random: &mut fastrand::Rng) -> Value {
+    let named: Vec<&String> = nodes.all().iter().filter(|_| random.u8(0..3) == 0).collect();
+    match random.u8(0..3) {
+        0 => json!({"nodes": named}),
+        1 => json!({"matchLabels": {DISK: DISKS[random.usize(0..DISKS.len())]}}),
+        _ => json!({"nodes": named, "matchLabels": {DISK: DISKS[random.usize(0..DISKS.len())]}}),
+    }
+}
+
+fn create(name: &str, nodes: &Nodes, random: &mut fastrand::Rng) -> Edit {
+    let spec = spec(nodes, random);
+    let what = format!("creates the group {name}: {spec}");
+    let group = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "NodeGroup",
+        "metadata": {"name": name}, "spec": spec});
+    Edit { what, method: Method::POST, path: PATH.into(), body: Some(group) }
+}
+
+fn event(nodes: &mut Nodes, managers: usize, random: &mut fastrand::Rng) -> Option<Event> {
+    let name = NAMES[random.usize(0..NAMES.len())];
+    let path = format!("{PATH}/{name}");
+    let slot = random.usize(0..managers);
+    Some(match random.u8(0..14) {
+        0 | 1 => {
+            let mut whole = json!({"nodes": null, "matchLabels": null});
+            let spec = spec(nodes, random);
+            if let (Some(whole), Some(spec)) = (whole.as_object_mut(), spec.as_object()) {
+                whole.extend(spec.clone());
+            }
+            let what = format!("changes the group {name}: {spec}");
+            Event::User(Edit { what, method: Method::PATCH, path, body: Some(json!({"spec": whole})) })
+        }
+        2 => Event::User(Edit { what: format!("deletes the group {name}"), method: Method::DELETE, path, body: None }),
+        3 => Event::User(create(name, nodes, random)),
+        4 | 5 => Event::Kill { slot, back_after: Duration::from_millis(random.u64(0..60_000)) },
+        6 => Event::Compact,
+        8 => Event::Stop { slot },
+        9 => Event::Isolate { slot, lasts: Duration::from_millis(random.u64(500..120_000)) },
+        7 => Event::ClockJump { slot, seconds: random.i64(-120..120) },
+        _ => nodes.event(random)?,
+    })
+}

@@ -1,0 +1,142 @@
+//! `dapple-sim`: runs seeds, and replays one.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use dapple_control::family::Family;
+use dapple_plan::mutant::Mutant;
+use dapple_sim::hunt::hunt;
+use dapple_sim::run::run;
+use dapple_sim::scenario::Scenario;
+use dapple_sim::shrink::shrink;
+use dapple_sim::sweep::sweep;
+use dapple_sim::trace::Trace;
+
+/// Failures that are listed.
+const LISTED: usize = 20;
+
+/// Most of a run is small pieces of JSON.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Runs dapple's controllers against an API server in memory, with faults, under virtual time.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Args {
+    /// Families to simulate; all if none is given.
+    #[arg(long, value_delimiter = ',')]
+    family: Vec<Family>,
+    /// Replays this seed: prints its script and everything that happened.
+    #[arg(long, conflicts_with_all = ["seeds", "first"])]
+    seed: Option<u64>,
+    /// How many seeds to run for each family.
+    #[arg(long, default_value_t = 1_000)]
+    seeds: u64,
+    /// The first of them.
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Prints only the fingerprint of each run.
+    #[arg(long)]
+    fingerprints: bool,
+    /// Makes every mistake of `dapple_plan::mutant` in turn, and tells which seed notices.
+    #[arg(long, conflicts_with_all = ["seed", "family", "fingerprints"])]
+    mutants: bool,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    let families = if args.family.is_empty() { Family::ALL.to_vec() } else { args.family.clone() };
+    if args.mutants {
+        return mutants(args.first..args.first + args.seeds);
+    }
+    let mut has_failed = false;
+    for family in families {
+        let scenario = Scenario::of(family);
+        has_failed |= match args.seed {
+            Some(seed) => replay(&scenario, seed)?,
+            None if args.fingerprints => {
+                fingerprints(&scenario, args.first..args.first + args.seeds)?;
+                false
+            }
+            None => many(&scenario, args.first..args.first + args.seeds)?,
+        };
+    }
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Looks for every mistake; a failure if one of them is not found.
+fn mutants(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    for mutant in Mutant::ALL {
+        match hunt(*mutant, seeds.clone())? {
+            Some((seed, what)) => println!("{mutant:?}: found by seed {seed}: {what}"),
+            None => {
+                println!("{mutant:?}: NOT FOUND in {} seeds", seeds.end - seeds.start);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Prints a run, whether it holds or not; true if it does not.
+fn replay(scenario: &Scenario, seed: u64) -> anyhow::Result<bool> {
+    let script = (scenario.script)(seed);
+    println!("{} seed {seed}\n{script}", scenario.family.name());
+    let outcome = run(scenario, &script, &BTreeSet::new(), Trace::kept())?;
+    for line in outcome.trace.lines() {
+        println!("{line}");
+    }
+    println!("fingerprint {:016x}, {} requests, {:?}", outcome.trace.fingerprint(), outcome.requests, outcome.lasted);
+    if let Some(violation) = &outcome.violation {
+        println!("violated after {:?}: {}", violation.at, violation.what);
+    }
+    Ok(outcome.violation.is_some())
+}
+
+fn fingerprints(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<()> {
+    for seed in seeds {
+        let outcome = run(scenario, &(scenario.script)(seed), &BTreeSet::new(), Trace::default())?;
+        println!("{} {seed} {:016x}", scenario.family.name(), outcome.trace.fingerprint());
+    }
+    Ok(())
+}
+
+/// Runs many seeds, prints the figures, and the first failure as small as it gets. True if any failed.
+fn many(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<bool> {
+    let begun = Instant::now();
+    let (count, sum) = (seeds.end - seeds.start, sweep(scenario, seeds, None)?);
+    let took = begun.elapsed().as_secs_f64();
+    println!(
+        "{}: {count} seeds in {took:.1} s ({:.0} per second), {} requests, {} faults, {} h of virtual time",
+        scenario.family.name(),
+        count as f64 / took,
+        sum.requests,
+        sum.faults.values().sum::<u64>(),
+        sum.lasted.as_secs() / 3600,
+    );
+    for (kind, count) in &sum.faults {
+        println!("  {kind}: {count}");
+    }
+    for (seed, what) in sum.failed.iter().take(LISTED) {
+        println!("  FAILED seed {seed}: {what}");
+    }
+    if let Some((seed, _)) = sum.failed.first() {
+        println!("{} of {count} failed; the first, made small:", sum.failed.len());
+        explain(scenario, *seed)?;
+    }
+    Ok(!sum.failed.is_empty())
+}
+
+fn explain(scenario: &Scenario, seed: u64) -> anyhow::Result<()> {
+    let shrunk = shrink(scenario, &(scenario.script)(seed))?;
+    println!("{} seed {seed}\n{}", scenario.family.name(), shrunk.script);
+    for line in shrunk.outcome.trace.lines() {
+        println!("{line}");
+    }
+    println!("run it whole with: dapple-sim --family {} --seed {seed}", scenario.family.name());
+    Ok(())
+}

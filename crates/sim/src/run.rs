@@ -1,0 +1,286 @@
+//! One run: the real managers against the server in memory, under virtual time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_control::client::Limits;
+use dapple_control::env::Env;
+use dapple_control::family::Family;
+use dapple_control::gates::Gates;
+use dapple_control::lease::Terms;
+use dapple_control::manager::{self, Options};
+use dapple_control::metrics::Metrics;
+use dapple_control::serve::Readiness;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::WallClock;
+use crate::faults::Faults;
+use crate::network::Link;
+use crate::scenario::Scenario;
+use crate::script::{Edit, Event, Script};
+use crate::sim::{Actor, Sim, Violation};
+use crate::trace::Trace;
+use crate::world::{self, World};
+
+/// After so long without faults everything must be as it was asked for.
+const SETTLED_WITHIN: Duration = Duration::from_secs(3600);
+/// Nothing is written for so long once it is.
+const STILL_FOR: Duration = Duration::from_secs(300);
+/// Longer than in the world out there, so that less of a run is spent on renewing them.
+const TERMS: Terms =
+    Terms { duration: Duration::from_secs(45), renew_within: Duration::from_secs(30), retry: Duration::from_secs(9) };
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The first property that did not hold.
+    pub violation: Option<Violation>,
+    /// Requests that the server answered.
+    pub requests: u64,
+    /// Faults that were drawn, those that were left out among them.
+    pub drawn: u64,
+    /// How many faults there were of each kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How long it took, in virtual time.
+    pub lasted: Duration,
+    /// What happened.
+    pub trace: Trace,
+}
+
+/// Runs a script with the faults of its seed, but for those that are muted.
+pub fn run(scenario: &Scenario, script: &Script, muted: &BTreeSet<u64>, trace: Trace) -> std::io::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let outcome = runtime.block_on(async {
+        let faults = Faults::new(script.seed ^ 0xfa17, script.weather, muted.clone());
+        let world = World::new(script.seed ^ 0x3021d, script.habits);
+        let sim = Sim::new(script.seed, faults, trace, world, (scenario.properties)());
+        let mut run =
+            Run { sim: sim.clone(), family: scenario.family, seed: script.seed, started: 0, slots: Vec::new() };
+        let violation = run.play(script).await.err().or_else(|| sim.violation());
+        run.slots.iter().for_each(Process::kill);
+        let (drawn, faults) = sim.faults();
+        Outcome { violation, requests: sim.requests(), drawn, faults, lasted: sim.now(), trace: sim.take_trace() }
+    });
+    Ok(outcome)
+}
+
+struct Run {
+    sim: Arc<Sim>,
+    family: Family,
+    seed: u64,
+    started: usize,
+    slots: Vec<Process>,
+}
+
+/// A manager that runs, or was killed.
+struct Process {
+    link: Link,
+    stop: CancellationToken,
+    clock: WallClock,
+    back_at: Option<Instant>,
+}
+
+impl Process {
+    /// Nothing of it reaches the server any more; then its tasks are told to end.
+    fn kill(&self) {
+        self.link.cut();
+        self.stop.cancel();
+    }
+}
+
+impl Run {
+    async fn play(&mut self, script: &Script) -> Result<(), Violation> {
+        for edit in &script.setup {
+            self.edit(Actor::User, edit);
+        }
+        for _ in 0..script.managers {
+            let process = self.start();
+            self.slots.push(process);
+        }
+        for (at, event) in &script.events {
+            self.until(self.sim.begun + *at).await?;
+            self.sim.note(format_args!("EVENT {event}"));
+            self.happen(event);
+        }
+        self.until(self.sim.begun + script.calm_at).await?;
+        self.sim.note(format_args!("CALM"));
+        self.sim.calm();
+        self.sim.with_world(World::calm);
+        self.restart(Instant::now() + Duration::from_secs(3600));
+        // What is going is gone before anybody asks for it anew.
+        while self.sim.collect_garbage() {}
+        script.finish.iter().for_each(|event| self.happen(event));
+        self.settle().await
+    }
+
+    /// Waits until everything is as it was asked for, and nothing is written any more.
+    async fn settle(&mut self) -> Result<(), Violation> {
+        let (calm, limit) = (self.sim.now(), Instant::now() + SETTLED_WITHIN);
+        loop {
+            let still_at = self.sim.begun + self.sim.last_write().max(calm) + STILL_FOR;
+            self.until(still_at.min(limit)).await?;
+            let settled = self.sim.is_settled();
+            let is_still = self.sim.now() >= self.sim.last_write().max(calm) + STILL_FOR;
+            let what = match settled {
+                Ok(()) if is_still => return Ok(()),
+                Ok(()) if Instant::now() < limit => continue,
+                Err(_) if !is_still && Instant::now() < limit => continue,
+                Ok(()) => format!("something is still written {SETTLED_WITHIN:?} after the last fault"),
+                Err(what) if is_still => format!("nothing is done any more, and yet {what}"),
+                Err(what) => format!("{SETTLED_WITHIN:?} after the last fault {what}"),
+            };
+            self.sim.note(format_args!("VIOLATION {what}"));
+            return Err(Violation { at: self.sim.now(), what });
+        }
+    }
+
+    /// Lets the world go on until then.
+    async fn until(&mut self, end: Instant) -> Result<(), Violation> {
+        let sim = self.sim.clone();
+        loop {
+            let rung = sim.bell.notified();
+            world::turn(&self.sim);
+            self.restart(Instant::now());
+            if let Some(violation) = self.sim.violation() {
+                return Err(violation);
+            }
+            let next = self.sim.with_world(|world| world.next());
+            let back = self.slots.iter().filter_map(|process| process.back_at).min();
+            let due = next.into_iter().chain(back).min().map_or(end, |due| due.min(end));
+            if due == end && Instant::now() >= end {
+                return Ok(());
+            }
+            tokio::select! { biased; () = rung => {}, () = sleep_until(due) => {} }
+        }
+    }
+
+    /// Starts those managers again that are to be back by then.
+    fn restart(&mut self, by: Instant) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].back_at.is_some_and(|at| at <= by) {
+                self.slots[slot] = self.start();
+            }
+        }
+    }
+
+    fn start(&mut self) -> Process {
+        let number = self.started;
+        self.started += 1;
+        let link = Link::new(self.sim.clone(), Actor::Manager(number));
+        let stop = CancellationToken::new();
+        let clock = WallClock::new(self.sim.begun);
+        let env = Env::new(clock.clone(), self.seed.wrapping_add(number as u64));
+        let options = Options {
+            families: BTreeSet::from([self.family]),
+            listen: ([127, 0, 0, 1], 0).into(),
+            identity: format!("manager-{number}"),
+            namespace: "kube-system".into(),
+            lease: "dapple".into(),
+            terms: TERMS,
+            limits: Limits::default(),
+            workers: 2,
+            gates: Gates::default(),
+        };
+        self.sim.note(format_args!("START manager-{number}"));
+        let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());
+        tokio::spawn(manager::work(link.client(), options, env, metrics, readiness, stop.clone()));
+        Process { link, stop, clock, back_at: None }
+    }
+
+    fn edit(&self, actor: Actor, edit: &Edit) -> (u16, Value) {
+        self.sim.ask(actor, edit.method.clone(), &edit.path, edit.body.as_ref())
+    }
+
+    fn happen(&mut self, event: &Event) {
+        match event {
+            Event::User(edit) => _ = self.edit(Actor::User, edit),
+            Event::Node(edit) => _ = self.edit(Actor::World, edit),
+            Event::NodeReady { node, is_ready } => self.node_ready(node, *is_ready),
+            Event::DeletePods { node } => {
+                for pod in self.pods_on(node) {
+                    self.sim.ask(Actor::User, Method::DELETE, &path_of(&pod), None);
+                }
+            }
+            Event::Unready { node, lasts } => {
+                for pod in self.pods_on(node) {
+                    self.sim.with_world(|world| world.unready(&pod, Instant::now() + *lasts));
+                    self.patch_status(&pod, &not_ready(&pod));
+                }
+            }
+            Event::Fail { node } => {
+                for pod in self.pods_on(node) {
+                    let mut status = not_ready(&pod);
+                    status["phase"] = json!("Failed");
+                    self.patch_status(&pod, &status);
+                }
+            }
+            Event::Kill { slot, back_after } => {
+                if let Some(process) = self.slots.get_mut(*slot) {
+                    process.kill();
+                    process.back_at = Some(Instant::now() + *back_after);
+                }
+            }
+            Event::Stop { slot } => {
+                if self.slots.get(*slot).is_some_and(|process| process.back_at.is_none()) {
+                    let next = self.start();
+                    std::mem::replace(&mut self.slots[*slot], next).stop.cancel();
+                }
+            }
+            Event::Isolate { slot, lasts } => {
+                if let Some(process) = self.slots.get(*slot) {
+                    process.link.isolate(Instant::now() + *lasts);
+                }
+            }
+            Event::ClockJump { slot, seconds } => {
+                if let Some(process) = self.slots.get(*slot) {
+                    process.clock.jump(*seconds);
+                }
+            }
+            Event::Compact => self.sim.server.compact(),
+        }
+    }
+
+    fn pods_on(&self, node: &str) -> Vec<Arc<Value>> {
+        let mut pods = self.sim.server.list("pods");
+        pods.retain(|pod| pod["spec"]["nodeName"] == node);
+        pods
+    }
+
+    fn patch_status(&self, pod: &Value, status: &Value) {
+        let path = format!("{}/status", path_of(pod));
+        self.sim.ask(Actor::World, Method::PATCH, &path, Some(&json!({"status": status})));
+    }
+
+    fn node_ready(&self, node: &str, is_ready: bool) {
+        let status = if is_ready { "True" } else { "False" };
+        let conditions = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+        self.sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{node}/status"), Some(&conditions));
+        let pods = self.pods_on(node);
+        if is_ready {
+            self.sim.with_world(|world| world.wake(&pods, node, Instant::now()));
+        } else {
+            pods.iter().for_each(|pod| self.patch_status(pod, &not_ready(pod)));
+        }
+        self.sim.bell.notify_one();
+    }
+}
+
+fn path_of(pod: &Value) -> String {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+    format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
+}
+
+/// The status of a pod with its Ready condition False.
+fn not_ready(pod: &Value) -> Value {
+    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    for condition in &mut conditions {
+        if condition["type"] == "Ready" {
+            condition["status"] = json!("False");
+        }
+    }
+    json!({"conditions": conditions})
+}

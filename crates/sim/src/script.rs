@@ -1,0 +1,142 @@
+//! What happens in a run besides faults: who edits, deletes, fails and comes back, and when. A script follows from a
+//! seed, and can be shortened event by event.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+
+use crate::faults::Weather;
+use crate::world::Habits;
+
+/// A request that somebody sends to the API server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edit {
+    /// In words.
+    pub what: String,
+    /// How.
+    pub method: Method,
+    /// Where.
+    pub path: String,
+    /// What; a merge patch if it is a PATCH.
+    pub body: Option<Value>,
+}
+
+/// Something that happens.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A user edits something.
+    User(Edit),
+    /// Something about a node changes.
+    Node(Edit),
+    /// A node is well, or not. Its pods are not ready while it is not.
+    NodeReady {
+        /// Which.
+        node: String,
+        /// Whether it is.
+        is_ready: bool,
+    },
+    /// A user deletes the pods of a node.
+    DeletePods {
+        /// Which.
+        node: String,
+    },
+    /// The pods of a node are not ready for a while.
+    Unready {
+        /// Which.
+        node: String,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// The pods of a node fail.
+    Fail {
+        /// Which.
+        node: String,
+    },
+    /// A manager is killed, and started again after a while.
+    Kill {
+        /// Which.
+        slot: usize,
+        /// After how long.
+        back_after: Duration,
+    },
+    /// A manager is asked to stop, and started again when it may still be at it.
+    Stop {
+        /// Which.
+        slot: usize,
+    },
+    /// A manager cannot reach the server for a while, nor be told anything.
+    Isolate {
+        /// Which.
+        slot: usize,
+        /// For how long.
+        lasts: Duration,
+    },
+    /// The wall clock of a manager jumps.
+    ClockJump {
+        /// Which.
+        slot: usize,
+        /// By how much.
+        seconds: i64,
+    },
+    /// The API server forgets old versions.
+    Compact,
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(edit) => write!(f, "a user {}", edit.what),
+            Self::Node(edit) => f.write_str(&edit.what),
+            Self::NodeReady { node, is_ready: true } => write!(f, "{node} is well again"),
+            Self::NodeReady { node, is_ready: false } => write!(f, "{node} is not well"),
+            Self::DeletePods { node } => write!(f, "a user deletes the pods on {node}"),
+            Self::Unready { node, lasts } => write!(f, "the pods on {node} are not ready for {lasts:?}"),
+            Self::Fail { node } => write!(f, "the pods on {node} fail"),
+            Self::Kill { slot, back_after } => write!(f, "manager {slot} is killed, and back after {back_after:?}"),
+            Self::Stop { slot } => write!(f, "manager {slot} is asked to stop, and another is started"),
+            Self::Isolate { slot, lasts } => write!(f, "manager {slot} cannot reach the server for {lasts:?}"),
+            Self::ClockJump { slot, seconds } => write!(f, "the clock of manager {slot} jumps by {seconds} s"),
+            Self::Compact => f.write_str("the API server forgets old versions"),
+        }
+    }
+}
+
+/// Everything that a run follows from, besides faults.
+#[derive(Debug, Clone)]
+pub struct Script {
+    /// What it came from.
+    pub seed: u64,
+    /// What is there at first.
+    pub setup: Vec<Edit>,
+    /// What happens, in order of time.
+    pub events: Vec<(Duration, Event)>,
+    /// When nothing goes wrong any more.
+    pub calm_at: Duration,
+    /// What is mended and asked for in the end.
+    pub finish: Vec<Event>,
+    /// How many managers there are.
+    pub managers: usize,
+    /// How rough the way to the server is.
+    pub weather: Weather,
+    /// How fast the rest of the world is.
+    pub habits: Habits,
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "managers: {}, weather: {:?}", self.managers, self.weather)?;
+        for edit in &self.setup {
+            let body = edit.body.as_ref().map(Value::to_string).unwrap_or_default();
+            writeln!(f, "{:>9} {} {} {body}", "first", edit.method, edit.path)?;
+        }
+        for (at, event) in &self.events {
+            writeln!(f, "{:>9.3} {event}", at.as_secs_f64())?;
+        }
+        for event in &self.finish {
+            writeln!(f, "{:>9.3} {event}", self.calm_at.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}

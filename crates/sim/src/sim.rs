@@ -1,0 +1,271 @@
+//! What everybody in a run shares: the server, the faults, the trace, and whoever looks on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Method, Request};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::clock::WallClock;
+use crate::faults::{Fate, Faults, LineFate};
+use crate::server::{Answer, Change, Server};
+use crate::trace::Trace;
+use crate::world::World;
+
+/// Who does something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    /// A manager, by its number; a manager that is started again is another one.
+    Manager(usize),
+    /// Kubelets, the scheduler, and the rest of the control plane.
+    World,
+    /// People.
+    User,
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Manager(number) => write!(f, "manager-{number}"),
+            Self::World => f.write_str("world"),
+            Self::User => f.write_str("user"),
+        }
+    }
+}
+
+/// Something that was written, as properties see it.
+pub struct Write<'c> {
+    /// Who wrote it.
+    pub actor: Actor,
+    /// When.
+    pub at: Duration,
+    /// Since when the request had been under way.
+    pub under_way: Duration,
+    /// What.
+    pub change: &'c Change,
+}
+
+impl Write<'_> {
+    /// Whether a manager wrote it.
+    pub fn is_ours(&self) -> bool {
+        matches!(self.actor, Actor::Manager(_))
+    }
+}
+
+/// What must hold, at every step and at the end.
+pub trait Properties: Send {
+    /// Takes in a write. An error is a violation.
+    fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String>;
+
+    /// Whether everything is as it was asked for. An error tells what is not.
+    fn is_settled(&self, server: &Server) -> Result<(), String>;
+}
+
+/// A property that did not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// When.
+    pub at: Duration,
+    /// What.
+    pub what: String,
+}
+
+impl Violation {
+    /// The same for the same property, whichever nodes and numbers it is about.
+    pub fn kind(&self) -> String {
+        self.what.split(':').next().unwrap_or_default().chars().filter(|letter| letter.is_alphabetic()).collect()
+    }
+}
+
+/// The shared part of a run.
+pub struct Sim {
+    /// The API server.
+    pub server: Server,
+    /// When the run began.
+    pub begun: Instant,
+    /// A wall clock that is right.
+    pub clock: WallClock,
+    /// Rings when the world has something to do, or when a property is violated.
+    pub bell: Notify,
+    state: Mutex<State>,
+}
+
+struct State {
+    faults: Faults,
+    trace: Trace,
+    world: World,
+    properties: Box<dyn Properties>,
+    violation: Option<Violation>,
+    /// The version up to which changes were looked at.
+    seen: u64,
+    /// When a manager last changed something that is not its lease.
+    last_write: Duration,
+    requests: u64,
+}
+
+impl Sim {
+    /// A run that begins now.
+    pub fn new(seed: u64, faults: Faults, trace: Trace, world: World, properties: Box<dyn Properties>) -> Arc<Self> {
+        let begun = Instant::now();
+        let clock = WallClock::new(begun);
+        let of_server = clock.clone();
+        let server = Server::new(move || dapple_control::env::Clock::now(&of_server), seed);
+        let state = State {
+            faults,
+            trace,
+            world,
+            properties,
+            violation: None,
+            seen: server.version(),
+            last_write: Duration::ZERO,
+            requests: 0,
+        };
+        Arc::new(Self { server, begun, clock, bell: Notify::new(), state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the run began.
+    pub fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Has a request answered, and looks at what it changed. `sent` is when it was sent.
+    pub fn answer(&self, actor: Actor, sent: Duration, request: &Request<Vec<u8>>) -> Answer {
+        let answer = self.server.answer(request);
+        let mut state = self.lock();
+        state.requests += 1;
+        let code = match &answer {
+            Answer::Whole(response) => response.status().as_u16(),
+            Answer::Watch(_) => 200,
+        };
+        let at = self.now();
+        state.trace.add(at, format_args!("{actor} {} {} -> {code}", request.method(), request.uri()));
+        self.look(&mut state, actor, at, sent);
+        answer
+    }
+
+    /// Like [`Sim::answer`], for those who are near the server: with a JSON body, and its answer read.
+    pub fn ask(&self, actor: Actor, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let content = match method {
+            Method::PATCH => "application/merge-patch+json",
+            _ => "application/json",
+        };
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request =
+            Request::builder().method(method).uri(path).header(http::header::CONTENT_TYPE, content).body(body);
+        let Ok(request) = request else { return (400, Value::Null) };
+        match self.answer(actor, self.now(), &request) {
+            Answer::Whole(response) => {
+                (response.status().as_u16(), serde_json::from_slice(response.body()).unwrap_or(Value::Null))
+            }
+            Answer::Watch(_) => (200, Value::Null),
+        }
+    }
+
+    /// Collects garbage once; true if there was any.
+    pub fn collect_garbage(&self) -> bool {
+        let is_changed = self.server.collect_garbage();
+        let at = self.now();
+        self.look(&mut self.lock(), Actor::World, at, at);
+        is_changed
+    }
+
+    /// Shows what has changed to the world and to the properties.
+    fn look(&self, state: &mut State, actor: Actor, at: Duration, sent: Duration) {
+        for change in self.server.changes_since(state.seen) {
+            state.seen = change.version;
+            let write = Write { actor, at, under_way: at.saturating_sub(sent), change: &change };
+            if write.is_ours() && change.resource != "leases.coordination.k8s.io" {
+                state.last_write = at;
+            }
+            if let (Err(what), None) = (state.properties.see(&write, &self.server), &state.violation) {
+                state.trace.add(at, format_args!("VIOLATION {what}"));
+                state.violation = Some(Violation { at, what });
+            }
+            if state.world.observe(&change, self.begun + at) {
+                self.bell.notify_one();
+            }
+        }
+        if state.violation.is_some() {
+            self.bell.notify_one();
+        }
+    }
+
+    /// What happens to the next request of a manager.
+    pub fn fate(&self, actor: Actor, request: &Request<Vec<u8>>) -> (Fate, [Duration; 2]) {
+        let mut state = self.lock();
+        let whiles = [state.faults.short_while(), state.faults.short_while()];
+        let fate = state.faults.request(request.method());
+        if fate != Fate::Fine {
+            let at = self.now();
+            state.trace.add(at, format_args!("{actor} {} {}: {fate:?}", request.method(), request.uri()));
+        }
+        (fate, whiles)
+    }
+
+    /// What happens to the next line of a watch.
+    pub fn line_fate(&self, actor: Actor, resource: &str) -> (LineFate, Duration) {
+        let mut state = self.lock();
+        let short = state.faults.short_while();
+        let fate = state.faults.line();
+        if fate != LineFate::Fine {
+            let at = self.now();
+            state.trace.add(at, format_args!("{actor} watch of {resource}: {fate:?}"));
+        }
+        (fate, short)
+    }
+
+    /// Writes something into the trace.
+    pub fn note(&self, what: fmt::Arguments<'_>) {
+        let at = self.now();
+        self.lock().trace.add(at, what);
+    }
+
+    /// Lets the world do something.
+    pub fn with_world<T>(&self, act: impl FnOnce(&mut World) -> T) -> T {
+        act(&mut self.lock().world)
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&self) {
+        self.lock().faults.calm();
+    }
+
+    /// The first property that did not hold.
+    pub fn violation(&self) -> Option<Violation> {
+        self.lock().violation.clone()
+    }
+
+    /// Whether everything is as it was asked for.
+    pub fn is_settled(&self) -> Result<(), String> {
+        self.lock().properties.is_settled(&self.server)
+    }
+
+    /// When a manager last changed something that is not its lease.
+    pub fn last_write(&self) -> Duration {
+        self.lock().last_write
+    }
+
+    /// The number of requests so far.
+    pub fn requests(&self) -> u64 {
+        self.lock().requests
+    }
+
+    /// Faults so far, those that were left out among them, and how many there were of each kind.
+    pub fn faults(&self) -> (u64, BTreeMap<&'static str, u64>) {
+        let state = self.lock();
+        (state.faults.drawn(), state.faults.counts().clone())
+    }
+
+    /// Takes the trace out.
+    pub fn take_trace(&self) -> Trace {
+        std::mem::take(&mut self.lock().trace)
+    }
+}

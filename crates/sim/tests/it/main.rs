@@ -1,0 +1,11 @@
+//! The simulator: its server held against a real kube-apiserver, and every family under faults. One binary, one cluster.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod case;
+mod conformance;
+mod forgotten;
+mod malformed;
+mod mutants;
+mod normal;
+mod same;
+mod seeds;
