@@ -27,8 +27,6 @@ mutants! {
     ExpectationDropped,
     /// A write whose answer was lost counts as not done.
     DoubtDropped,
-    /// A write that no watch tells of is waited for for ever.
-    NeverOverdue,
     /// Whoever takes over trusts what it has seen as a standby.
     CacheTrustedTooEarly,
     /// Work is begun before anything was listed.
