@@ -100,13 +100,19 @@ impl Feeds {
                         self.report(kind, T::Wire::KIND, &change);
                         on_change(&change);
                     }
+                    store.note_synced();
                 }
                 Some(Err(error)) => {
                     failures += 1;
                     self.metrics.watch_error(kind);
                     let pause = BACKOFF.delay(failures, &self.env);
                     warn!(kind, %error, ?pause, "the watch broke; trying again");
-                    tokio::select! { biased; () = self.stop.cancelled() => return, () = tokio::time::sleep(pause) => {} }
+                    tokio::select! {
+                        biased;
+                        () = self.stop.cancelled() => return,
+                        _ = self.leading.until(|now| now > term) => {}
+                        () = tokio::time::sleep(pause) => {}
+                    }
                 }
                 None => return,
             }

@@ -8,6 +8,7 @@
 //! - Every write to the Lease names the version it replaces, so of two who try at once one fails.
 //! - Whoever takes the lease begins a new term. What was seen before it may miss what the leader before did last.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,26 +42,37 @@ impl Default for Terms {
     }
 }
 
+tokio::task_local! {
+    /// The term that what a task does was decided in.
+    static DECIDED_IN: u64;
+}
+
+/// Does something that is decided on what is known in this term: in another, nothing of it is written any more.
+pub async fn in_term<T>(term: u64, work: impl Future<Output = T>) -> T {
+    DECIDED_IN.scope(term, work).await
+}
+
 /// Whether this process may write. Every write to the cluster passes it last thing before it is sent.
 #[derive(Clone)]
 pub struct Fence {
     open_until: Arc<Mutex<Option<(Instant, Timestamp)>>>,
+    term: Arc<AtomicU64>,
     env: Env,
 }
 
 impl Fence {
     /// A closed fence.
     pub fn new(env: Env) -> Self {
-        Self { open_until: Arc::default(), env }
+        Self { open_until: Arc::default(), term: Arc::default(), env }
     }
 
     /// Whether writes may be sent now. Both clocks must agree: the monotonic one stands still while a machine sleeps,
     /// and the wall clock can be set back.
     pub fn is_open(&self) -> bool {
         let until = *self.open_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|(instant, wall)| {
-            (Instant::now() < instant && self.env.now() < wall) || is_on(Mutant::LeaderForLife)
-        })
+        let is_timely = |(instant, wall)| Instant::now() < instant && self.env.now() < wall;
+        let is_of_now = DECIDED_IN.try_with(|term| *term == self.term.load(Ordering::SeqCst)).unwrap_or(true);
+        until.is_some_and(|until| (is_timely(until) && is_of_now) || is_on(Mutant::LeaderForLife))
     }
 
     fn open(&self, sent: Instant, sent_wall: Timestamp, length: Duration) {
@@ -229,6 +241,7 @@ impl Elector {
             Ok(lease) => {
                 self.known = Some(lease);
                 self.term += u64::from(!std::mem::replace(&mut self.is_held, true));
+                self.fence.term.store(self.term, Ordering::SeqCst);
                 self.fence.open(sent, sent_wall, self.terms.renew_within);
                 Ok(())
             }

@@ -108,6 +108,7 @@ pub async fn work(
 
     let recorder =
         Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
+    options.families.iter().for_each(|family| readiness.note(family.name(), false));
     // Before anything is listed: what was listed before a term began has to be listed again.
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
     let feeds = Feeds {

@@ -132,6 +132,8 @@ struct State<T> {
     lists_done: u64,
     /// The term in which lists are begun.
     term: u64,
+    /// What is to be signalled once everybody knows what the last list changed.
+    synced: u64,
     /// Our own writes that the view does not include yet.
     writes: BTreeMap<Key, Write>,
 }
@@ -162,6 +164,7 @@ impl<T: Cached> Default for Store<T> {
             lists_begun: 0,
             lists_done: 0,
             term: 0,
+            synced: 0,
             writes: BTreeMap::new(),
         };
         Self { state: RwLock::new(state), synced: Signal::default() }
@@ -191,9 +194,7 @@ impl<T: Cached> Store<T> {
             Event::Delete(observed) => state.delete(&observed).into_iter().collect(),
             Event::InitDone => {
                 let gone = state.finish_list();
-                let synced = state.term + 1;
-                drop(state);
-                self.synced.set(synced);
+                state.synced = state.term + 1;
                 gone
             }
         }
@@ -256,6 +257,12 @@ impl<T: Cached> Store<T> {
     /// Whether the first full view is there.
     pub fn is_synced(&self) -> bool {
         self.synced.get() != 0
+    }
+
+    /// Signals a full view, if there is one. Called after those have been told who are told of changes.
+    pub fn note_synced(&self) {
+        let synced = self.read().synced;
+        self.synced.set(synced);
     }
 
     /// Waits for a full view that was begun in this term, or later.

@@ -40,8 +40,11 @@ fn the_first_full_list_is_signalled_and_not_before() {
     let store = Store::<Node>::default();
     store.apply(Event::Init);
     store.apply(Event::InitApply(observed::<Node>(&node("a", 1, "1"))));
+    store.note_synced();
     assert!(!store.is_synced());
     store.apply(Event::InitDone);
+    assert!(!store.is_synced(), "nobody has been told yet");
+    store.note_synced();
     assert!(store.is_synced());
 }
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::client::is_not_leading;
+use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
 use crate::signal::Signal;
@@ -85,7 +86,7 @@ async fn work<C: Reconcile>(
         let Some(Taken { key, waited }) = taken else { return };
         metrics.reconcile_started(C::NAME, waited);
         let started = Instant::now();
-        let (ended, result) = judge(C::NAME, &key, controller.reconcile(&key).await);
+        let (ended, result) = judge(C::NAME, &key, in_term(term, controller.reconcile(&key)).await);
         metrics.reconcile_ended(C::NAME, result, started.elapsed());
         queue.finish(&key, ended);
     }

@@ -24,6 +24,9 @@ impl Weather {
     pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false };
 }
 
+/// A request that is later than this may be that of a manager that leads no more.
+const STRAGGLES: Duration = Duration::from_secs(3);
+
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
@@ -52,6 +55,7 @@ impl Fate {
     pub fn name(self) -> &'static str {
         match self {
             Self::Fine => "none",
+            Self::Late(delay) if delay > STRAGGLES => "straggler",
             Self::Late(_) => "late request",
             Self::LostBefore => "lost request",
             Self::LostAfter => "lost answer",

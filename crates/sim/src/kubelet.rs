@@ -80,7 +80,8 @@ fn container(wanted: &Value, known: &Value, is_held: bool) -> (Value, bool) {
     (container, has_begun)
 }
 
-fn gates_are_open(pod: &Value) -> bool {
+/// Whether all readiness gates of a pod are True.
+pub fn gates_are_open(pod: &Value) -> bool {
     let is_true = |kind: &Value| {
         list(&pod["status"]["conditions"]).iter().any(|known| known["type"] == *kind && known["status"] == "True")
     };

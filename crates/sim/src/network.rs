@@ -105,6 +105,9 @@ impl Link {
         let answer = self.sim.answer(self.actor, sent, &request);
         sleep(back).await;
         self.still_open()?;
+        if self.isolated().is_some() {
+            return Err(Broken.into());
+        }
         match fate {
             Fate::LostAfter => Err(Broken.into()),
             Fate::SilentAfter => {
@@ -206,7 +209,7 @@ impl Lines {
                 () = sleep_until(self.end) => return None,
                 () = sleep_until(self.bookmark) => {
                     self.bookmark += BETWEEN_BOOKMARKS;
-                    if let Some(line) = self.watch.bookmark() {
+                    if let Some(line) = self.watch.bookmark().filter(|_| self.link.isolated().is_none()) {
                         return Some((line.bytes, self));
                     }
                 }

@@ -1,7 +1,8 @@
 //! One run: the real managers against the server in memory, under virtual time.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use dapple_control::client::Limits;
@@ -51,16 +52,37 @@ pub struct Outcome {
     pub trace: Trace,
 }
 
+thread_local! {
+    /// The last panic of this thread.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Has panics remembered: a task that panics ends without a word, and nobody waits for it.
+fn remember_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANIC.set(Some(panic.to_string()));
+            told(panic);
+        }));
+    });
+}
+
 /// Runs a script with the faults of its seed, but for those that are muted.
 pub fn run(scenario: &Scenario, script: &Script, muted: &BTreeSet<u64>, trace: Trace) -> std::io::Result<Outcome> {
+    remember_panics();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     let outcome = runtime.block_on(async {
         let faults = Faults::new(script.seed ^ 0xfa17, script.weather, muted.clone());
         let world = World::new(script.seed ^ 0x3021d, script.habits);
-        let sim = Sim::new(script.seed, faults, trace, world, (scenario.properties)());
+        let sim = Sim::new(script.seed, faults, trace, world, (scenario.properties)(script));
         let mut run =
             Run { sim: sim.clone(), family: scenario.family, seed: script.seed, started: 0, slots: Vec::new() };
-        let violation = run.play(script).await.err().or_else(|| sim.violation());
+        let played = run.play(script).await;
+        let panicked =
+            PANIC.take().map(|panic| Violation { at: sim.now(), what: format!("a manager panicked: {panic}") });
+        let violation = panicked.or(played.err()).or_else(|| sim.violation());
         run.slots.iter().for_each(Process::kill);
         let (drawn, faults) = sim.faults();
         Outcome { violation, requests: sim.requests(), drawn, faults, lasted: sim.now(), trace: sim.take_trace() }

@@ -13,7 +13,7 @@ pub struct Scenario {
     /// The script that follows from a seed.
     pub script: fn(u64) -> Script,
     /// What must hold.
-    pub properties: fn() -> Box<dyn Properties>,
+    pub properties: fn(&Script) -> Box<dyn Properties>,
 }
 
 impl Scenario {
@@ -23,12 +23,12 @@ impl Scenario {
             Family::DaemonSet => Self {
                 family,
                 script: daemonset::script::script,
-                properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
+                properties: |script| Box::new(daemonset::properties::DaemonSetProperties::new(script)),
             },
             Family::Group => Self {
                 family,
                 script: group::script::script,
-                properties: || Box::<group::properties::GroupProperties>::default(),
+                properties: |_| Box::<group::properties::GroupProperties>::default(),
             },
         }
     }

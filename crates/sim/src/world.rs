@@ -40,8 +40,8 @@ pub struct World {
     random: fastrand::Rng,
     habits: Habits,
     due: BTreeMap<(Instant, u64), Due>,
-    /// What is in `due` already.
-    waiting: BTreeSet<Due>,
+    /// When what is in `due` is due.
+    waiting: BTreeMap<Due, (Instant, u64)>,
     number: u64,
     /// By UID: pods that are not ready before this time.
     unready: BTreeMap<String, Instant>,
@@ -56,7 +56,7 @@ impl World {
             random: fastrand::Rng::with_seed(seed),
             habits,
             due: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             number: 0,
             unready: BTreeMap::new(),
             doomed: BTreeSet::new(),
@@ -76,9 +76,9 @@ impl World {
         self.at(until, due_pod(pod));
     }
 
-    /// Sees what has changed; true if there is something to do about it.
+    /// Sees what has changed; true if there is something to do about it sooner than anything else.
     pub fn observe(&mut self, change: &Change, now: Instant) -> bool {
-        let before = self.due.len();
+        let before = self.next();
         let object = &change.object;
         match (change.resource, change.kind) {
             ("pods", ChangeKind::Deleted) => {
@@ -103,7 +103,7 @@ impl World {
         {
             self.within(now, 2_000, Due::Garbage);
         }
-        self.due.len() > before
+        self.next() != before
     }
 
     /// All pods of a node are looked at again.
@@ -118,11 +118,16 @@ impl World {
         self.at(now + delay, due);
     }
 
+    /// Does something at this time, unless it is done before anyway.
     fn at(&mut self, at: Instant, due: Due) {
-        if self.waiting.insert(due.clone()) {
-            self.number += 1;
-            self.due.insert((at, self.number), due);
+        match self.waiting.get(&due) {
+            Some((known, _)) if *known <= at => return,
+            Some(known) => _ = self.due.remove(known),
+            None => {}
         }
+        self.number += 1;
+        self.due.insert((at, self.number), due.clone());
+        self.waiting.insert(due, (at, self.number));
     }
 
     /// When there is something to do next.
@@ -188,8 +193,13 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
     }
     let uid = text(&pod["metadata"]["uid"]);
     let now = Instant::now();
-    let (is_doomed, is_held) =
-        sim.with_world(|world| (world.doomed.contains(uid), world.unready.get(uid).is_some_and(|until| *until > now)));
+    let (is_doomed, is_held) = sim.with_world(|world| {
+        let until = world.unready.get(uid).copied().filter(|until| *until > now);
+        if let Some(until) = until {
+            world.at(until, due_pod(&pod));
+        }
+        (world.doomed.contains(uid), until.is_some())
+    });
     let clock = dapple_control::env::Clock::now(&sim.clock).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match status(&pod, &clock, is_doomed, is_held) {
         Status::Same => {}

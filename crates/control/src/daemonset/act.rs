@@ -81,7 +81,7 @@ impl DaemonSets {
                 }
             }
             let Some((action, key, outcome)) = under_way.next().await else { break };
-            is_stopped |= matches!(outcome, Outcome::Refused(_) | Outcome::Doubt(_));
+            is_stopped |= matches!(outcome, Outcome::Refused(_) | Outcome::Doubt(_) | Outcome::Moved);
             result = result.and(self.record(set, memory, &action, key, outcome));
             memory.thaw(&action.node);
             memory.is_flowing = !is_stopped;

@@ -189,9 +189,10 @@ impl Cell {
             return;
         }
         self.judge_single(first, rules, now, can_edit, verdict);
-        if rules.mode == Mode::Surge && live.len() > 1 {
-            // Two are enough: what is one too many goes before the next one comes.
+        if rules.mode == Mode::Surge && self.pods.len() > 1 {
+            // Two are enough: what is one too many, or on its way out, is gone before the next one comes.
             verdict.candidate = None;
+            verdict.is_surging = live.len() > 1;
         }
     }
 

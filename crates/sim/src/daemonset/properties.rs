@@ -1,6 +1,6 @@
 //! What must hold of a DaemonSet, at every step and in the end.
 //!
-//! A manager may be behind: what it does is held against everything that was true in the last [`MEMORY`], and against
+//! A manager may be behind: what it does is held against everything that was true in the last while, and against
 //! what it did itself. Nobody asks it to know what it cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,13 +12,17 @@ use serde_json::{Value, json};
 
 use super::{DISK, NAME, NAMESPACE, SETS};
 use crate::clock::FIRST_SECOND;
-use crate::kubelet::is_terminating;
+use crate::kubelet::{gates_are_open, is_terminating};
+use crate::script::{Event, Script};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Actor, Properties, Write};
 use crate::world::is_ready;
 
-/// So long a manager may act on what is no longer true: the longest delay of a watch, and of a request after it.
-const MEMORY: Duration = Duration::from_secs(300);
+/// So long a manager may act on what is no longer true where watches may fail: the longest silence of one, and the
+/// longest delay of a request after it.
+const LONG_MEMORY: Duration = Duration::from_secs(300);
+/// And so long where nothing goes wrong on the way.
+const SHORT_MEMORY: Duration = Duration::from_secs(5);
 /// A request that was under way for longer may come from a manager that leads no more, or has given it up. It can do no
 /// more than that one thing, on the very version that it was decided on, and is made good.
 const STRAGGLER: Duration = Duration::from_secs(9);
@@ -34,6 +38,8 @@ struct Asked {
 /// The properties.
 #[derive(Default)]
 pub struct DaemonSetProperties {
+    /// For how long a manager may be behind.
+    memory: Duration,
     /// By node: UIDs of the set's pods there.
     pods: BTreeMap<String, BTreeSet<String>>,
     /// Nodes that a manager has taken out of service, until they are back.
@@ -100,10 +106,18 @@ impl Properties for DaemonSetProperties {
 }
 
 impl DaemonSetProperties {
+    /// The properties of a run of this script.
+    pub fn new(script: &Script) -> Self {
+        let is_isolated = script.events.iter().any(|(_, event)| matches!(event, Event::Isolate { .. }));
+        let is_calm = script.weather.requests == 0.0 && script.weather.lines == 0.0 && !is_isolated;
+        Self { memory: if is_calm { SHORT_MEMORY } else { LONG_MEMORY }, ..Self::default() }
+    }
+
     /// Remembers what is asked for now.
     fn ask(&mut self, now: Duration, server: &Server) {
         let asked = asked(server);
-        self.asked.retain(|(until, _)| *until + MEMORY >= now);
+        let memory = self.memory;
+        self.asked.retain(|(until, _)| *until + memory >= now);
         match self.asked.last_mut() {
             Some((until, last)) if *last == asked => *until = now,
             Some((until, _)) => {
@@ -160,14 +174,16 @@ impl DaemonSetProperties {
         if write.change.kind == ChangeKind::Modified && was_deleted && pod["spec"] != before["spec"] {
             return Err(format!("{name} is changed though it is going"));
         }
-        let is_changed = pod["spec"]["containers"] != before["spec"]["containers"];
+        // An update in place begins with a gate that is closed.
+        let is_changed = pod["spec"]["containers"] != before["spec"]["containers"]
+            || (gates_are_open(before) && !gates_are_open(pod));
         let (set, now) = (server.get(SETS, NAMESPACE, NAME), write.at);
         let Some(set) = set.filter(|set| is_available(before, set, now) && (is_deleted || is_changed)) else {
             return Ok(());
         };
-        let closed = &self.closed;
+        let (closed, memory) = (&self.closed, self.memory);
         let is_counted = |node: &str| {
-            let was_closed = closed.get(node).is_some_and(|last| *last + MEMORY > now);
+            let was_closed = closed.get(node).is_some_and(|last| *last + memory > now);
             !was_closed && is_desired(server, node) && !is_served(server, node, &set, now)
         };
         self.down.retain(|node| is_counted(node));
@@ -239,7 +255,10 @@ fn is_available(pod: &Value, set: &Value, now: Duration) -> bool {
     let since = ready.and_then(|ready| text(&ready["lastTransitionTime"]).parse::<Timestamp>().ok());
     let waits = set["spec"]["minReadySeconds"].as_i64().unwrap_or(0);
     let now = FIRST_SECOND + now.as_secs() as i64;
-    is_ready(pod) && !is_terminating(pod) && since.is_some_and(|since| since.as_second() + waits <= now)
+    let runs = |place: usize, wanted: &Value| pod["status"]["containerStatuses"][place]["image"] == wanted["image"];
+    let is_as_asked = list(&pod["spec"]["containers"]).iter().enumerate().all(|(place, wanted)| runs(place, wanted));
+    let is_up = is_ready(pod) && gates_are_open(pod) && is_as_asked;
+    is_up && !is_terminating(pod) && since.is_some_and(|since| since.as_second() + waits <= now)
 }
 
 /// How many pods of the set live on a node.
@@ -251,7 +270,8 @@ fn live_on(server: &Server, node: &str) -> usize {
 
 /// What the set asks for.
 fn asked(server: &Server) -> Asked {
-    let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Asked::default() };
+    // A set that is not there asks for nothing.
+    let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Asked { is_paused: true, ..Asked::default() } };
     let strategy = &set["spec"]["updateStrategy"];
     let rolling = &strategy["rollingUpdate"];
     let nodes = server.list("nodes").len();

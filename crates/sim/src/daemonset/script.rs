@@ -129,7 +129,7 @@ fn image(random: &mut fastrand::Rng) -> String {
 }
 
 fn set(random: &mut fastrand::Rng, strategy: &Value) -> Value {
-    let min_ready = [0, 0, 5][random.usize(0..3)];
+    let (min_ready, burst) = ([0, 0, 5][random.usize(0..3)], [1, 2, 250][random.usize(0..3)]);
     json!({
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
@@ -139,6 +139,7 @@ fn set(random: &mut fastrand::Rng, strategy: &Value) -> Value {
             "patches": patches(random),
             "updateStrategy": strategy,
             "minReadySeconds": min_ready,
+            "burstReplicas": burst,
             "revisionHistoryLimit": random.u8(1..4),
         },
     })

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::GROUPS;
+use super::script::NAMES;
 use crate::server::Server;
 use crate::sim::{Properties, Write};
 
@@ -27,6 +28,9 @@ impl Properties for GroupProperties {
     }
 
     fn is_settled(&self, server: &Server) -> Result<(), String> {
+        if let Some(gone) = NAMES.iter().find(|name| server.get(GROUPS, "", name).is_none()) {
+            return Err(format!("the group {gone} is gone"));
+        }
         let nodes = server.list("nodes");
         for group in server.list(GROUPS) {
             let wanted: BTreeSet<&str> = nodes

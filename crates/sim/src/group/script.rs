@@ -11,7 +11,8 @@ use crate::nodes::{DISKS, Nodes};
 use crate::script::{Edit, Event, Script};
 
 const PATH: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/nodegroups";
-const NAMES: [&str; 3] = ["east", "north", "west"];
+/// The names of all groups.
+pub const NAMES: [&str; 3] = ["east", "north", "west"];
 
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
@@ -27,8 +28,12 @@ pub fn script(seed: u64) -> Script {
     times.sort();
     let events: Vec<(Duration, Event)> =
         times.into_iter().filter_map(|at| Some((at, event(&mut nodes, managers, &mut random)?))).collect();
+    let mut finish = nodes.mend();
+    // Those that are gone are made again, and something is left to do.
+    finish.extend(NAMES.iter().map(|name| Event::User(create(name, &nodes, &mut random))));
+    finish.push(Event::Node(nodes.add(&mut random)));
     let (weather, habits) = (weather(&mut random), habits(&mut random));
-    Script { seed, setup, events, calm_at: length, finish: nodes.mend(), managers, weather, habits }
+    Script { seed, setup, events, calm_at: length, finish, managers, weather, habits }
 }
 
 fn spec(nodes: &Nodes, random: &mut fastrand::Rng) -> Value {
