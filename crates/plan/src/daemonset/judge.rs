@@ -264,6 +264,9 @@ fn change(pod: &PodState) -> Option<Act> {
         (true, State::PreparingUpdate) => None,
         (true, State::Normal | State::Unknown | State::Updated) => Some(Act::Mark(State::PreparingUpdate)),
         _ if matches!(pod.gate, Gate::Open | Gate::Unset) => Some(Act::Gate { condition: GATE, opens: false }),
+        // The kubelet has not said yet that it is out of service. Said later, it would count as down when it is back, and
+        // another beside it.
+        _ if pod.gate == Gate::Closed && pod.ready_since.is_some() => None,
         _ => Some(Act::Edit),
     }
 }
