@@ -71,9 +71,8 @@ async fn work<C: Reconcile>(
         };
         let next = async {
             // Of what the leader before did last, a view from before this term may not know.
-            let since = if is_on(Mutant::CacheTrustedTooEarly) { 0 } else { term };
             if !is_on(Mutant::FirstListSkipped) {
-                controller.ready(since).await;
+                controller.ready(term).await;
             }
             queue.take().await
         };

@@ -27,8 +27,6 @@ mutants! {
     ExpectationDropped,
     /// A write whose answer was lost counts as not done.
     DoubtDropped,
-    /// Whoever takes over trusts what it has seen as a standby.
-    CacheTrustedTooEarly,
     /// Work is begun before anything was listed.
     FirstListSkipped,
     /// Whoever has led goes on, whether it could renew the lease or not.
