@@ -136,7 +136,6 @@ pub async fn work(
 
 /// Serves a family whenever the cluster lets it, until stopped.
 async fn run_family(family: Family, feeds: Feeds, readiness: Readiness, workers: usize, leading: Signal) {
-    readiness.note(family.name(), false);
     while !feeds.stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
         let ours = family.ours(&feeds.client, &feeds.metrics, |known| readiness.note(family.name(), known));

@@ -7,7 +7,5 @@ pub mod script;
 pub const NAMESPACE: &str = "default";
 /// The name of the set.
 pub const NAME: &str = "agent";
-/// The label of nodes that patches go by.
-pub const DISK: &str = "disk";
 /// The resource, as the server names it.
 pub const SETS: &str = "daemonsets.apps.kruise.io";

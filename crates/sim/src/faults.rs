@@ -22,6 +22,13 @@ pub struct Weather {
 impl Weather {
     /// Nothing goes wrong.
     pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false };
+
+    /// From a calm day to a storm, by chance.
+    pub fn draw(random: &mut fastrand::Rng) -> Self {
+        let requests = [0.0, 0.01, 0.04, 0.15][random.usize(0..4)];
+        let lines = [0.0, 0.02, 0.1, 0.4][random.usize(0..4)];
+        Self { requests, lines, has_stragglers: random.u8(0..4) == 0 }
+    }
 }
 
 /// A request that is later than this may be that of a manager that leads no more.

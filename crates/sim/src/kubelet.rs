@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::object::{list, text};
+
 /// Pods whose image ends so never become ready.
 pub const BAD_IMAGE: &str = ":bad";
 
@@ -16,11 +18,6 @@ pub enum Status {
         /// Whether the kubelet has to look again without anything happening.
         again: bool,
     },
-}
-
-/// Whether the deletion of an object has been asked for.
-pub fn is_terminating(object: &Value) -> bool {
-    object["metadata"]["deletionTimestamp"].is_string()
 }
 
 /// What the kubelet says about a pod on its node. A pod that is `doomed` ends once it runs, one that is `held` is not
@@ -56,13 +53,9 @@ pub fn status(pod: &Value, now: &str, is_doomed: bool, is_held: bool) -> Status 
     Status::Is { status, again }
 }
 
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 /// A container's status, and whether it has just begun.
 fn container(wanted: &Value, known: &Value, is_held: bool) -> (Value, bool) {
-    let image = wanted["image"].as_str().unwrap_or_default();
+    let image = text(&wanted["image"]);
     let has_begun = known["image"] != wanted["image"];
     let restarts = known["restartCount"].as_i64().map_or(0, |count| count + i64::from(has_begun));
     let is_ready = !has_begun && !is_held && !image.ends_with(BAD_IMAGE);

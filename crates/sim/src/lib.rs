@@ -9,6 +9,7 @@ pub mod hunt;
 pub mod kubelet;
 pub mod network;
 pub mod nodes;
+pub mod object;
 pub mod run;
 pub mod scenario;
 pub mod script;

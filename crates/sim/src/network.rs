@@ -1,26 +1,21 @@
 //! The way between a manager and the server.
 
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::{Stream, StreamExt, stream};
+use futures::{Stream, stream};
 use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame};
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::faults::{Fate, LineFate};
+use crate::server::client::{AnyBody, BETWEEN_BOOKMARKS, streamed, whole};
 use crate::server::{Answer, Watch};
 use crate::sim::{Actor, Sim};
 
-/// The real server sends bookmarks about once a minute.
-const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
 /// The client's connection is given up after so long a silence.
 const SILENCE: Duration = Duration::from_secs(150);
 
@@ -78,15 +73,17 @@ impl Link {
         Client::new(service, "default")
     }
 
-    fn still_open(&self) -> Result<(), tower::BoxError> {
-        if self.is_cut.load(Ordering::Relaxed) { Err(Broken.into()) } else { Ok(()) }
+    fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::Relaxed)
+    }
+
+    /// An error if nothing passes now.
+    fn passes(&self) -> Result<(), Broken> {
+        if self.is_cut() || self.isolated().is_some() { Err(Broken) } else { Ok(()) }
     }
 
     async fn carry(self, request: Request<Vec<u8>>) -> Result<Response<AnyBody>, tower::BoxError> {
-        self.still_open()?;
-        if self.isolated().is_some() {
-            return Err(Broken.into());
-        }
+        self.passes()?;
         let sent = self.sim.now();
         let (fate, [there, back]) = self.sim.fate(self.actor, &request);
         sleep(there).await;
@@ -104,10 +101,7 @@ impl Link {
         // What a process sent before it was killed may arrive all the same.
         let answer = self.sim.answer(self.actor, sent, &request);
         sleep(back).await;
-        self.still_open()?;
-        if self.isolated().is_some() {
-            return Err(Broken.into());
-        }
+        self.passes()?;
         match fate {
             Fate::LostAfter => Err(Broken.into()),
             Fate::SilentAfter => {
@@ -121,11 +115,8 @@ impl Link {
 
     fn respond(&self, answer: Answer) -> Response<AnyBody> {
         match answer {
-            Answer::Whole(response) => response.map(|body| whole(body.into())),
-            Answer::Watch(watch) => {
-                let frames = self.lines(watch).map(|bytes| Ok(Frame::data(Bytes::from(bytes))));
-                Response::new(StreamBody::new(frames).boxed_unsync())
-            }
+            Answer::Whole(response) => response.map(whole),
+            Answer::Watch(watch) => Response::new(streamed(self.lines(watch))),
         }
     }
 
@@ -138,13 +129,6 @@ impl Link {
     }
 }
 
-/// A body of either kind of answer.
-type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
-
-fn whole(body: Bytes) -> AnyBody {
-    Full::new(body).boxed_unsync()
-}
-
 fn refusal(code: u16) -> Response<AnyBody> {
     let (reason, message) = match code {
         409 => ("Conflict", "the object has been modified; please apply your changes to the latest version"),
@@ -155,7 +139,7 @@ fn refusal(code: u16) -> Response<AnyBody> {
     };
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
         "reason": reason, "code": code});
-    let mut response = Response::new(whole(status.to_string().into()));
+    let mut response = Response::new(whole(status.to_string().into_bytes()));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     if code == 429 {
         response.headers_mut().insert(http::header::RETRY_AFTER, http::HeaderValue::from_static("1"));
@@ -177,7 +161,9 @@ impl Lines {
             return None;
         }
         loop {
-            self.link.still_open().ok()?;
+            if self.link.is_cut() {
+                return None;
+            }
             if let Some(line) = self.watch.next() {
                 self.is_over = line.is_last;
                 let (fate, short) = self.link.sim.line_fate(self.link.actor, self.watch.resource());

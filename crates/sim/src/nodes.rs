@@ -12,8 +12,8 @@ pub struct Nodes {
     made: usize,
 }
 
-/// The label that scripts change.
-const LABEL: &str = crate::daemonset::DISK;
+/// The label that scripts change, and go by.
+pub const DISK: &str = "disk";
 /// Its values.
 pub const DISKS: [&str; 3] = ["small", "large", "nvme"];
 
@@ -25,10 +25,10 @@ impl Nodes {
         let disk = DISKS[random.usize(0..DISKS.len())];
         let body = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": {LABEL: disk, "kubernetes.io/hostname": name}},
+            "metadata": {"name": name, "labels": {DISK: disk, "kubernetes.io/hostname": name}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}]},
         });
-        let what = format!("{name} comes, with {LABEL}={disk}");
+        let what = format!("{name} comes, with {DISK}={disk}");
         self.names.push(name);
         Edit { what, method: Method::POST, path: "/api/v1/nodes".into(), body: Some(body) }
     }
@@ -55,8 +55,8 @@ impl Nodes {
             }
             2 | 3 => {
                 let disk = DISKS[random.usize(0..DISKS.len())];
-                let labels = json!({"metadata": {"labels": {LABEL: disk}}});
-                Event::Node(change(&node, format!("{node} has {LABEL}={disk} now"), labels))
+                let labels = json!({"metadata": {"labels": {DISK: disk}}});
+                Event::Node(change(&node, format!("{node} has {DISK}={disk} now"), labels))
             }
             4 => {
                 let taint = json!({"spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}});

@@ -21,9 +21,10 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::WallClock;
 use crate::faults::Faults;
 use crate::network::Link;
+use crate::object::path_of;
 use crate::scenario::Scenario;
 use crate::script::{Edit, Event, Script};
-use crate::sim::{Actor, Sim, Violation};
+use crate::sim::{Actor, LEASE, Sim, Violation};
 use crate::trace::Trace;
 use crate::world::{self, World};
 
@@ -201,7 +202,7 @@ impl Run {
             listen: ([127, 0, 0, 1], 0).into(),
             identity: format!("manager-{number}"),
             namespace: "kube-system".into(),
-            lease: "dapple".into(),
+            lease: LEASE.into(),
             terms: TERMS,
             limits: Limits::default(),
             workers: 2,
@@ -283,17 +284,12 @@ impl Run {
         self.sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{node}/status"), Some(&conditions));
         let pods = self.pods_on(node);
         if is_ready {
-            self.sim.with_world(|world| world.wake(&pods, node, Instant::now()));
+            self.sim.with_world(|world| world.wake(&pods, Instant::now()));
         } else {
             pods.iter().for_each(|pod| self.patch_status(pod, &not_ready(pod)));
         }
         self.sim.bell.notify_one();
     }
-}
-
-fn path_of(pod: &Value) -> String {
-    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-    format!("/api/v1/namespaces/{}/pods/{}", text("namespace"), text("name"))
 }
 
 /// The status of a pod with its Ready condition False.

@@ -12,9 +12,15 @@ use tokio::time::Instant;
 
 use crate::clock::WallClock;
 use crate::faults::{Fate, Faults, LineFate};
+use crate::object::text;
 use crate::server::{Answer, Change, Server};
 use crate::trace::Trace;
 use crate::world::World;
+
+/// The lease that managers compete for.
+pub const LEASE: &str = "dapple";
+/// Its resource, as the server names it.
+const LEASES: &str = "leases.coordination.k8s.io";
 
 /// Who does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +59,25 @@ impl Write<'_> {
     /// Whether a manager wrote it.
     pub fn is_ours(&self) -> bool {
         matches!(self.actor, Actor::Manager(_))
+    }
+
+    /// Whether the spec is as it was: only the status, or what is around it, was written.
+    pub fn leaves_spec(&self) -> bool {
+        self.change.previous.as_ref().is_some_and(|before| before["spec"] == self.change.object["spec"])
+    }
+
+    /// A violation, if a manager wrote what is neither allowed to its family, nor its own lease, nor an event.
+    pub fn allow(&self, is_allowed: bool) -> Result<(), String> {
+        let name = text(&self.change.object["metadata"]["name"]);
+        let is_its_own = match self.change.resource {
+            LEASES => name == LEASE,
+            "events" | "events.events.k8s.io" => true,
+            _ => false,
+        };
+        if !self.is_ours() || is_allowed || is_its_own {
+            return Ok(());
+        }
+        Err(format!("{} has changed {} {name}", self.actor, self.change.resource))
     }
 }
 
@@ -182,7 +207,7 @@ impl Sim {
         for change in self.server.changes_since(state.seen) {
             state.seen = change.version;
             let write = Write { actor, at, under_way: at.saturating_sub(sent), change: &change };
-            if write.is_ours() && change.resource != "leases.coordination.k8s.io" {
+            if write.is_ours() && change.resource != LEASES {
                 state.last_write = at;
             }
             if let (Err(what), None) = (state.properties.see(&write, &self.server), &state.violation) {

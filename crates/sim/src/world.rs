@@ -8,7 +8,8 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::kubelet::{Status, is_terminating, status};
+use crate::kubelet::{Status, status};
+use crate::object::{asked_node, is_ready, is_terminating, path_of, text};
 use crate::server::{Change, ChangeKind};
 use crate::sim::{Actor, Sim};
 
@@ -32,6 +33,17 @@ pub struct Habits {
     pub ending: u64,
     /// The part of pods that end by themselves, soon after they began.
     pub crashes: f64,
+}
+
+impl Habits {
+    /// Quick or slow kubelets, by chance.
+    pub fn draw(random: &mut fastrand::Rng) -> Self {
+        Self {
+            kubelet: [20, 500, 10_000][random.usize(0..3)],
+            ending: [20, 2_000, 30_000][random.usize(0..3)],
+            crashes: [0.0, 0.0, 0.05][random.usize(0..3)],
+        }
+    }
 }
 
 /// The world around the managers.
@@ -106,9 +118,9 @@ impl World {
         self.next() != before
     }
 
-    /// All pods of a node are looked at again.
-    pub fn wake(&mut self, pods: &[Arc<Value>], node: &str, now: Instant) {
-        for pod in pods.iter().filter(|pod| pod["spec"]["nodeName"] == node) {
+    /// Pods are looked at again.
+    pub fn wake(&mut self, pods: &[Arc<Value>], now: Instant) {
+        for pod in pods {
             self.within(now, self.habits.kubelet, due_pod(pod));
         }
     }
@@ -147,10 +159,6 @@ fn due_pod(pod: &Value) -> Due {
     Due::Pod(text(&pod["metadata"]["namespace"]).to_owned(), text(&pod["metadata"]["name"]).to_owned())
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
 /// Does everything that is due.
 pub fn turn(sim: &Sim) {
     while let Some(due) = sim.with_world(|world| world.take(Instant::now())) {
@@ -167,10 +175,6 @@ pub fn turn(sim: &Sim) {
             }
         }
     }
-}
-
-fn path_of(pod: &Value) -> String {
-    format!("/api/v1/namespaces/{}/pods/{}", text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]))
 }
 
 fn remove(sim: &Sim, pod: &Value) {
@@ -217,17 +221,9 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
     }
 }
 
-/// Whether a node's Ready condition is True.
-pub fn is_ready(object: &Value) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|known| known["type"] == "Ready" && known["status"] == "True")
-}
-
 /// The scheduler: a pod of a DaemonSet names its node by affinity.
 fn bind(sim: &Sim, pod: &Value) {
-    let terms =
-        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
-    let node = text(&terms[0]["matchFields"][0]["values"][0]);
+    let node = asked_node(pod);
     if is_terminating(pod) || sim.server.get("nodes", "", node).is_none() {
         return;
     }

@@ -10,13 +10,14 @@ use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{DISK, NAME, NAMESPACE, SETS};
+use super::{NAME, NAMESPACE, SETS};
 use crate::clock::FIRST_SECOND;
-use crate::kubelet::{gates_are_open, is_terminating};
+use crate::kubelet::gates_are_open;
+use crate::nodes::DISK;
+use crate::object::{asked_node, is_ready, is_terminating, list, text};
 use crate::script::{Event, Script};
 use crate::server::{ChangeKind, Server};
-use crate::sim::{Actor, Properties, Write};
-use crate::world::is_ready;
+use crate::sim::{Properties, Write};
 
 /// So long a manager may act on what is no longer true where watches may fail: the longest silence of one, and the
 /// longest delay of a request after it.
@@ -52,9 +53,7 @@ pub struct DaemonSetProperties {
 
 impl Properties for DaemonSetProperties {
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
-        if write.is_ours() {
-            only_what_is_ours(write)?;
-        }
+        only_what_is_ours(write)?;
         if ["pods", "nodes", SETS].contains(&write.change.resource) {
             self.ask(write.at, server);
         }
@@ -206,14 +205,6 @@ impl DaemonSetProperties {
     }
 }
 
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 /// Whether something belongs to the set, or to one of the same name before it.
 fn is_of_set(object: &Value) -> bool {
     let owners = list(&object["metadata"]["ownerReferences"]);
@@ -229,9 +220,7 @@ fn is_owned_by(object: &Value, set: &Value) -> bool {
 /// The node of a pod, also before it is bound.
 fn node_of(pod: &Value) -> &str {
     let bound = text(&pod["spec"]["nodeName"]);
-    let affinity = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let named = text(&affinity["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]);
-    if bound.is_empty() { named } else { bound }
+    if bound.is_empty() { asked_node(pod) } else { bound }
 }
 
 /// Whether a node should have a pod, and counts: one that is not well neither uses up the budget nor holds up others.
@@ -303,17 +292,11 @@ fn cache_for<'s>(set: &'s Value, node: &Value) -> &'s str {
 
 /// A manager writes nothing but what belongs to the set, its own lease, and events.
 fn only_what_is_ours(write: &Write<'_>) -> Result<(), String> {
-    let (change, object) = (write.change, &write.change.object);
-    let name = text(&object["metadata"]["name"]);
-    let is_ours = match change.resource {
-        "leases.coordination.k8s.io" => name == "dapple",
-        "events" | "events.events.k8s.io" => true,
-        "pods" | "controllerrevisions.apps" => is_of_set(object),
-        SETS => change.previous.as_ref().is_some_and(|before| before["spec"] == object["spec"]),
+    write.allow(match write.change.resource {
+        "pods" | "controllerrevisions.apps" => is_of_set(&write.change.object),
+        SETS => write.leaves_spec(),
         _ => false,
-    };
-    let Actor::Manager(number) = write.actor else { return Ok(()) };
-    if is_ours { Ok(()) } else { Err(format!("manager-{number} has changed {} {name}", change.resource)) }
+    })
 }
 
 fn status_is_true(set: &Value, nodes: usize) -> Result<(), String> {

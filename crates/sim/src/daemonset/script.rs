@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{DISK, NAME, NAMESPACE};
+use super::{NAME, NAMESPACE};
 use crate::faults::Weather;
-use crate::nodes::{DISKS, Nodes};
+use crate::nodes::{DISK, DISKS, Nodes};
 use crate::script::{Edit, Event, Script};
 use crate::world::Habits;
 
@@ -37,25 +37,8 @@ pub fn script(seed: u64) -> Script {
     let events: Vec<(Duration, Event)> = times.into_iter().zip(events).map(|(at, (_, event))| (at, event)).collect();
     let finish = author.finish();
     let random = &mut author.random;
-    let weather = weather(random);
-    let habits = habits(random);
+    let (weather, habits) = (Weather::draw(random), Habits::draw(random));
     Script { seed, setup, events, calm_at: length, finish, managers, weather, habits }
-}
-
-/// From a calm day to a storm.
-pub fn weather(random: &mut fastrand::Rng) -> Weather {
-    let rate = [0.0, 0.01, 0.04, 0.15][random.usize(0..4)];
-    let lines = [0.0, 0.02, 0.1, 0.4][random.usize(0..4)];
-    Weather { requests: rate, lines, has_stragglers: random.u8(0..4) == 0 }
-}
-
-/// Quick and slow kubelets.
-pub fn habits(random: &mut fastrand::Rng) -> Habits {
-    Habits {
-        kubelet: [20, 500, 10_000][random.usize(0..3)],
-        ending: [20, 2_000, 30_000][random.usize(0..3)],
-        crashes: [0.0, 0.0, 0.05][random.usize(0..3)],
-    }
 }
 
 struct Author {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::daemonset::DISK;
-use crate::daemonset::script::{habits, weather};
-use crate::nodes::{DISKS, Nodes};
+use crate::faults::Weather;
+use crate::nodes::{DISK, DISKS, Nodes};
 use crate::script::{Edit, Event, Script};
+use crate::world::Habits;
 
 const PATH: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/nodegroups";
 /// The names of all groups.
@@ -32,7 +32,7 @@ pub fn script(seed: u64) -> Script {
     // Those that are gone are made again, and something is left to do.
     finish.extend(NAMES.iter().map(|name| Event::User(create(name, &nodes, &mut random))));
     finish.push(Event::Node(nodes.add(&mut random)));
-    let (weather, habits) = (weather(&mut random), habits(&mut random));
+    let (weather, habits) = (Weather::draw(&mut random), Habits::draw(&mut random));
     Script { seed, setup, events, calm_at: length, finish, managers, weather, habits }
 }
 

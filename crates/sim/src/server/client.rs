@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Bytes, Frame};
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::{Answer, Server, Watch};
 
 /// The real server sends bookmarks about once a minute.
-const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
+pub(crate) const BETWEEN_BOOKMARKS: Duration = Duration::from_secs(60);
 
 /// A body of either kind of answer.
-type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A client without faults.
 pub(super) fn client(server: Server) -> Client {
@@ -35,12 +35,19 @@ pub(super) fn client(server: Server) -> Client {
 
 fn respond(answer: Answer) -> Response<AnyBody> {
     match answer {
-        Answer::Whole(response) => response.map(|body| Full::new(Bytes::from(body)).boxed_unsync()),
-        Answer::Watch(watch) => {
-            let frames = lines(watch).map(|bytes| Ok(Frame::data(Bytes::from(bytes))));
-            Response::new(StreamBody::new(frames).boxed_unsync())
-        }
+        Answer::Whole(response) => response.map(whole),
+        Answer::Watch(watch) => Response::new(streamed(lines(watch))),
     }
+}
+
+/// A body that is there at once.
+pub(crate) fn whole(body: Vec<u8>) -> AnyBody {
+    Full::new(Bytes::from(body)).boxed_unsync()
+}
+
+/// A body that comes line by line.
+pub(crate) fn streamed(lines: impl Stream<Item = Vec<u8>> + Send + 'static) -> AnyBody {
+    StreamBody::new(lines.map(|bytes| Ok(Frame::data(Bytes::from(bytes))))).boxed_unsync()
 }
 
 /// The lines of a watch as they come, until the client's time is over.

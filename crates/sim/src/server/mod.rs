@@ -12,7 +12,7 @@ use http::{Method, Request, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-mod client;
+pub(crate) mod client;
 mod delete;
 mod evict;
 mod failure;
