@@ -39,6 +39,8 @@ mutants! {
     StraysLeft,
     /// Nobody looks when a node's labels change.
     LabelsIgnored,
+    /// What came to nothing is tried again at once.
+    HurriesInVain,
     /// Revisions are never dropped.
     HistoryKept,
     /// A node that leaves a group is still counted.

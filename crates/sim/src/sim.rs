@@ -22,6 +22,9 @@ pub const LEASE: &str = "dapple";
 /// Its resource, as the server names it.
 const LEASES: &str = "leases.coordination.k8s.io";
 
+/// More requests of a minute than this that change nothing, reads among them, are a loop.
+const MOST_IN_VAIN: u32 = 600;
+
 /// Who does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Actor {
@@ -130,6 +133,30 @@ struct State {
     /// When a manager last changed something that is not its lease.
     last_write: Duration,
     requests: u64,
+    /// Requests of each manager that changed nothing, in the minute they are of.
+    in_vain: BTreeMap<Actor, (u64, u32)>,
+}
+
+impl State {
+    /// Counts a request that changed nothing. A violation, if a manager makes too many of them.
+    fn count_vain(&mut self, actor: Actor, at: Duration) {
+        let minute = at.as_secs() / 60;
+        let (of, count) = self.in_vain.entry(actor).or_default();
+        *count = if *of == minute { *count + 1 } else { 1 };
+        *of = minute;
+        if *count > MOST_IN_VAIN {
+            let what = format!("{actor} asks in vain: more than {MOST_IN_VAIN} requests of a minute changed nothing");
+            self.violate(at, what);
+        }
+    }
+
+    /// The first violation is what a run is about.
+    fn violate(&mut self, at: Duration, what: String) {
+        if self.violation.is_none() {
+            self.trace.add(at, format_args!("VIOLATION {what}"));
+            self.violation = Some(Violation { at, what });
+        }
+    }
 }
 
 impl Sim {
@@ -148,6 +175,7 @@ impl Sim {
             seen: server.version(),
             last_write: Duration::ZERO,
             requests: 0,
+            in_vain: BTreeMap::new(),
         };
         Arc::new(Self { server, begun, clock, bell: Notify::new(), state: Mutex::new(state) })
     }
@@ -172,6 +200,9 @@ impl Sim {
         };
         let at = self.now();
         state.trace.add(at, format_args!("{actor} {} {} -> {code}", request.method(), request.uri()));
+        if matches!(actor, Actor::Manager(_)) && self.server.version() == state.seen {
+            state.count_vain(actor, at);
+        }
         self.look(&mut state, actor, at, sent);
         answer
     }
@@ -210,9 +241,8 @@ impl Sim {
             if write.is_ours() && change.resource != LEASES {
                 state.last_write = at;
             }
-            if let (Err(what), None) = (state.properties.see(&write, &self.server), &state.violation) {
-                state.trace.add(at, format_args!("VIOLATION {what}"));
-                state.violation = Some(Violation { at, what });
+            if let Err(what) = state.properties.see(&write, &self.server) {
+                state.violate(at, what);
             }
             if state.world.observe(&change, self.begun + at) {
                 self.bell.notify_one();

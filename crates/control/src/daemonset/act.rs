@@ -15,6 +15,7 @@ use futures::stream::{self, FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
 use super::news::Changes;
 use super::send::{Outcome, Request, patches_on};
@@ -30,15 +31,27 @@ const LONGEST_FLOW: Duration = Duration::from_secs(3);
 const SET_BACK: (i64, i64) = (10, 300);
 
 impl DaemonSets {
-    /// Does all of it. Returns whether there is more to do at once.
-    pub(super) async fn act(&self, set: &Set, memory: &mut Memory, decision: Decision) -> Result<bool, kube::Error> {
+    /// Does all of it. Returns when to look again, if there is more to do.
+    pub(super) async fn act(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        decision: Decision,
+    ) -> Result<Option<Duration>, kube::Error> {
+        let written = memory.written;
         let (creations, others): (VecDeque<Action>, VecDeque<Action>) =
             decision.actions.into_iter().partition(|action| action.act == Act::Create);
         let acted = self.batch(set, memory, others).await;
         let made = self.create_all(set, memory, creations).await;
         acted?;
-        // After a refusal there is no hurry.
-        Ok(made? || (decision.has_more && memory.refusals.is_empty()))
+        // After a refusal there is no hurry. What came to nothing would be decided again, and come to nothing again, for
+        // as long as our view is behind.
+        let has_more = made? || (decision.has_more && memory.refusals.is_empty());
+        Ok(has_more.then_some(if memory.written > written || is_on(Mutant::HurriesInVain) {
+            Duration::ZERO
+        } else {
+            ECHO
+        }))
     }
 
     /// Does several things at once; the first error is told.
@@ -123,6 +136,7 @@ impl DaemonSets {
         outcome: Outcome,
     ) -> Result<(), kube::Error> {
         let is_done = matches!(outcome, Outcome::Wrote(_) | Outcome::Gone);
+        memory.written += u64::from(is_done);
         if let (true, Act::Delete(Why::Ended), Some(known)) = (is_done, action.act, memory.known.as_mut()) {
             known.fleet.took_ended(&action.node, self.env.now().as_second());
         }
@@ -142,8 +156,8 @@ impl DaemonSets {
                 Ok(())
             }
             Outcome::Moved => {
-                // Of a pod the watch will tell. That one was not made, or a node not found, nobody tells.
-                memory.is_stale |= matches!(action.act, Act::Create | Act::Delete(Why::NodeGone));
+                // Of a pod, or of a node that is there after all, the watch will tell. That one was not made, nobody tells.
+                memory.is_stale |= action.act == Act::Create;
                 Ok(())
             }
             Outcome::Taken => {

@@ -65,7 +65,7 @@ impl DaemonSets {
         let key = Key::new(&set.meta.key.namespace, &written.name_any());
         info!(set = %set.meta.key, revision = %key.name, "revision written");
         self.revisions.wrote(&key, version_of(&written.metadata.resource_version));
-        memory.unseen_revisions.insert(key);
+        memory.wrote_revision(key);
         Ok(None)
     }
 

@@ -26,8 +26,7 @@ use crate::slim::{Node, Pod, TaintEffect};
 use crate::store::{Index, Key};
 
 /// How soon to look again for our own writes, should their echo not wake us.
-const SETTLE: Duration = Duration::from_millis(50);
-const ECHO: Duration = Duration::from_secs(1);
+pub(super) const ECHO: Duration = Duration::from_secs(1);
 
 impl DaemonSets {
     pub(super) async fn look(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
@@ -45,37 +44,40 @@ impl DaemonSets {
             self.take_in(set, memory, &changes);
         }
         if (memory.is_stale || memory.known.is_none()) && !self.renew(set, memory).await? {
-            return Ok(Ended::Again(SETTLE));
+            return Ok(Ended::Again(ECHO));
         }
         let now = self.env.now().as_second();
-        let Some(known) = memory.known.as_mut() else { return Ok(Ended::Again(SETTLE)) };
+        let Some(known) = memory.known.as_mut() else { return Ok(Ended::Again(ECHO)) };
         let decision = known.fleet.decide(now);
         let is_tried = |node: &Arc<str>| decision.actions.iter().any(|action| action.node == *node);
         memory.refusals.retain(|node, refusal| refusal.until > now || is_tried(node));
         let acted = self.act(set, memory, decision).await;
-        let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(SETTLE)) };
+        let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(ECHO)) };
         if let Err(error) = self.pull(set, memory).await {
             // A help, which must not keep anything from being done.
             warn!(set = %set.meta.key, %error, "images could not be asked for; trying again later");
         }
         let told = self.tell(set, memory, &standing).await?;
         let pruned = self.prune(set, memory).await?;
-        if acted? {
-            return Ok(Ended::Again(Duration::ZERO));
+        if let Some(soon) = acted? {
+            return Ok(Ended::Again(soon));
         }
         Ok(self.next(memory, told.into_iter().chain(pruned).min(), now))
     }
 
     /// When to look again, unless something happens before.
     fn next(&self, memory: &Memory, told: Option<Duration>, now: i64) -> Ended {
-        let fleet = memory.known.as_ref().and_then(|known| known.fleet.next_wake());
+        let known = memory.known.as_ref();
+        let fleet = known.and_then(|known| known.fleet.next_wake());
+        // Of a node that came and went between two lists, no watch tells.
+        let stray = known.is_some_and(|known| known.fleet.has_strays()).then_some(ECHO);
         let asked = memory.proven.values().filter_map(|proof| proof.as_ref().err()).map(|refusal| refusal.ask_again);
         let at = fleet.into_iter().chain(asked).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
         let echo = (!memory.unseen.is_empty() || !memory.doubts.is_empty()).then_some(ECHO);
         // A write taught us something that no watch will tell.
-        let taught = memory.is_stale.then_some(SETTLE);
-        [wake, echo, told, taught].into_iter().flatten().min().map_or(Ended::Done, Ended::Again)
+        let taught = memory.is_stale.then_some(ECHO);
+        [wake, echo, stray, told, taught].into_iter().flatten().min().map_or(Ended::Done, Ended::Again)
     }
 
     /// Takes what has changed since, our own writes that have come back among it.
@@ -114,12 +116,12 @@ impl DaemonSets {
     /// Looks at everything anew. False if something was written that must be seen first.
     async fn renew(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         memory.is_stale = true;
-        memory.unseen_revisions.retain(|revision| !self.revisions.caught_up(revision));
-        if !memory.unseen_revisions.is_empty() || !self.sets.caught_up(&set.meta.key) {
+        if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) || !self.sets.caught_up(&set.meta.key)
+        {
             return Ok(false);
         }
         self.own(set, memory).await?;
-        if !memory.unseen_revisions.is_empty() {
+        if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) {
             // One that was just taken in may say what the set says: none is made before it is seen.
             return Ok(false);
         }

@@ -32,8 +32,8 @@ pub(super) struct Memory {
     pub(super) unseen: BTreeMap<Key, Unseen>,
     /// Pods of which we do not know whether our last write was done, with their nodes.
     pub(super) doubts: BTreeMap<Key, Arc<str>>,
-    /// Revisions that we wrote and have not seen since.
-    pub(super) unseen_revisions: BTreeSet<Key>,
+    /// Revisions that we wrote and have not seen since, and when.
+    unseen_revisions: BTreeMap<Key, Instant>,
     /// Renderings that the API server has taken, or why not, and when to ask again.
     pub(super) proven: BTreeMap<Arc<str>, Result<(), Refusal>>,
     /// UIDs of pods that cannot be changed where they run, though it looked so.
@@ -42,6 +42,8 @@ pub(super) struct Memory {
     pub(super) collisions: BTreeMap<Arc<str>, u32>,
     /// Whether the last pods were made without an error.
     pub(super) is_flowing: bool,
+    /// How many writes were done.
+    pub(super) written: u64,
     /// By node: what the API server refused there.
     pub(super) refusals: BTreeMap<Arc<str>, NodeRefusal>,
     /// Problems that were reported since everything was looked at first.
@@ -104,11 +106,12 @@ impl Memory {
             variants: BTreeMap::new(),
             unseen: BTreeMap::new(),
             doubts: BTreeMap::new(),
-            unseen_revisions: BTreeSet::new(),
+            unseen_revisions: BTreeMap::new(),
             proven: BTreeMap::new(),
             unchangeable: BTreeSet::new(),
             collisions: BTreeMap::new(),
             is_flowing: false,
+            written: 0,
             refusals: BTreeMap::new(),
             reported: BTreeSet::new(),
             pulled_for: None,
@@ -162,6 +165,18 @@ impl Memory {
         seen.into_iter().map(|pod| pod.name).collect()
     }
 
+    /// Remembers a revision until it has come back.
+    pub(super) fn wrote_revision(&mut self, revision: Key) {
+        self.unseen_revisions.insert(revision, Instant::now());
+    }
+
+    /// Whether every revision that we wrote has come back. One that should have and has not may have been deleted while
+    /// a list was under way, and is not waited for: it is made under the same name again, or found to be there.
+    pub(super) fn sees_revisions(&mut self, is_seen: impl Fn(&Key) -> bool) -> bool {
+        self.unseen_revisions.retain(|revision, since| !is_seen(revision) && since.elapsed() < OVERDUE);
+        self.unseen_revisions.is_empty()
+    }
+
     /// Doubts writes that should have come back by now: a pod that was deleted and is gone may be passed over by a list
     /// that was begun before, and then no watch ever tells of it.
     pub(super) fn doubt_overdue(&mut self) {
@@ -206,5 +221,16 @@ mod tests {
         memory.doubt_overdue();
         assert!(memory.unseen.is_empty());
         assert_eq!(memory.doubts.get(&pod), Some(&node));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revision_that_no_watch_tells_of_is_not_waited_for() {
+        let mut memory = Memory::new(Arc::from("uid"));
+        memory.wrote_revision(Key::new("default", "agent-1"));
+        assert!(!memory.sees_revisions(|_| false), "it may still come");
+        assert!(memory.sees_revisions(|_| true));
+        memory.wrote_revision(Key::new("default", "agent-1"));
+        tokio::time::advance(OVERDUE).await;
+        assert!(memory.sees_revisions(|_| false));
     }
 }

@@ -88,7 +88,7 @@ impl DaemonSets {
         match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
             Ok(written) => {
                 self.revisions.wrote(&meta.key, version_of(&written.metadata.resource_version));
-                memory.unseen_revisions.insert(Key::clone(&meta.key));
+                memory.wrote_revision(Key::clone(&meta.key));
                 Ok(())
             }
             Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Ok(()),

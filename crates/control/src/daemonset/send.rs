@@ -112,8 +112,14 @@ impl DaemonSets {
         let name = key.name.as_ref();
         let sent = match request {
             Request::Create(body) => return self.create(set, key, *body).await,
-            Request::Delete(pod, Why::NodeGone) if !self.is_node_gone(&pod).await => return Outcome::Moved,
             Request::Delete(pod, why) => {
+                if why == Why::NodeGone {
+                    match self.is_node_gone(&pod).await {
+                        Ok(true) => {}
+                        Ok(false) => return Outcome::Moved,
+                        Err(error) => return Outcome::Doubt(error),
+                    }
+                }
                 info!(set = %set.meta.key, pod = name, ?why, "deleting");
                 let (uid, version) = (pod.meta.uid.to_string(), pod.meta.version.to_string());
                 let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
@@ -210,10 +216,10 @@ impl DaemonSets {
     }
 
     /// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
-    async fn is_node_gone(&self, pod: &Pod) -> bool {
-        let Some(node) = &pod.node else { return false };
+    async fn is_node_gone(&self, pod: &Pod) -> Result<bool, kube::Error> {
+        let Some(node) = &pod.node else { return Ok(false) };
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
-        matches!(nodes.get_metadata_opt(node).await, Ok(None))
+        Ok(nodes.get_metadata_opt(node).await?.is_none())
     }
 }
 

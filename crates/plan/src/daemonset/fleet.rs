@@ -251,6 +251,11 @@ impl Fleet {
         }
     }
 
+    /// Whether there are pods on nodes that are not known, which nobody deletes yet.
+    pub fn has_strays(&self) -> bool {
+        self.strays.values().any(|(_, pod)| !pod.is_terminating)
+    }
+
     /// What is to be done at this time.
     pub fn decide(&mut self, now: i64) -> Decision {
         self.refresh(now);

@@ -33,7 +33,7 @@ impl Properties for GroupProperties {
             let told = status["containedNodes"].as_array().into_iter().flatten();
             let told: BTreeSet<&str> = told.filter_map(Value::as_str).collect();
             if told != wanted || status["observedGeneration"] != group["metadata"]["generation"] {
-                return Err(format!("{} says {told:?}, not {wanted:?}", group["metadata"]["name"]));
+                return Err(format!("a group says: {}, {told:?}, not {wanted:?}", group["metadata"]["name"]));
             }
             if status["nodeCount"] != json!(wanted.len()) {
                 return Err(format!(
