@@ -14,4 +14,5 @@ mod schema;
 pub mod selector;
 mod structural;
 pub mod template;
+pub mod verdict;
 pub mod yaml;
