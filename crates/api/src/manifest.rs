@@ -34,8 +34,9 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use self::error::{MESSAGE_CHARACTERS, shown};
+use self::error::MESSAGE_CHARACTERS;
 pub use self::error::{ManifestError, Position, Problem, kind_of};
+pub(crate) use self::error::{SHOWN_CHARACTERS, shown};
 use self::locate::Mark;
 use self::tree::Document;
 

@@ -1,22 +1,33 @@
 //! Label selectors: read once, asked often.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
+use crate::syntax;
+use crate::verdict::{Reason, Verdict};
 
 /// A label selector that has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector(Vec<Requirement>);
 
+/// One of the things that a selector asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
-    key: String,
-    test: Test,
+pub struct Requirement {
+    /// The label.
+    pub key: String,
+    /// What is asked of it.
+    pub test: Test,
 }
 
+/// What is asked of a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
+pub enum Test {
+    /// It has one of these values.
     In(Vec<String>),
+    /// It has none of these values, or is not there.
     NotIn(Vec<String>),
+    /// It is there.
     Exists,
+    /// It is not there.
     DoesNotExist,
 }
 
@@ -24,7 +35,7 @@ enum Test {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// An operator that there is not.
-    #[error("matchExpressions[{index}].operator is {operator:?}: use In, NotIn, Exists or DoesNotExist")]
+    #[error("matchExpressions[{index}].operator {}", self.problem())]
     Operator {
         /// Which expression.
         index: usize,
@@ -32,7 +43,7 @@ pub enum SelectorError {
         operator: String,
     },
     /// `In` and `NotIn` need something to compare with.
-    #[error("matchExpressions[{index}].values is empty: {operator} needs at least one")]
+    #[error("matchExpressions[{index}].values {}", self.problem())]
     NoValues {
         /// Which expression.
         index: usize,
@@ -40,13 +51,68 @@ pub enum SelectorError {
         operator: String,
     },
     /// `Exists` and `DoesNotExist` compare with nothing.
-    #[error("matchExpressions[{index}].values must be empty for {operator}")]
+    #[error("matchExpressions[{index}].values {}", self.problem())]
     Values {
         /// Which expression.
         index: usize,
         /// The operator.
         operator: String,
     },
+}
+
+impl SelectorError {
+    /// What is wrong, without where.
+    fn problem(&self) -> String {
+        match self {
+            Self::Operator { operator, .. } => format!("is {operator:?}: use In, NotIn, Exists or DoesNotExist"),
+            Self::NoValues { operator, .. } => format!("is empty: {operator} needs at least one"),
+            Self::Values { operator, .. } => format!("must be empty for {operator}"),
+        }
+    }
+}
+
+/// Checks a selector: every mistake at once, names and values of labels too. `field` is where it stands.
+pub fn check(selector: &LabelSelector, field: &str, verdict: &mut Verdict) {
+    if let Some(labels) = &selector.match_labels {
+        let field = format!("{field}.matchLabels");
+        verdict.at_most(&field, labels.len(), 64);
+        syntax::labels(labels, &field, verdict);
+    }
+    let expressions = selector.match_expressions.as_deref().unwrap_or_default();
+    verdict.at_most(&format!("{field}.matchExpressions"), expressions.len(), 64);
+    for (index, expression) in expressions.iter().enumerate() {
+        let field = format!("{field}.matchExpressions[{index}]");
+        verdict.check(format!("{field}.key"), syntax::key(&expression.key));
+        if let Err(error) = Test::new(index, expression) {
+            let (place, reason) = match error {
+                SelectorError::Operator { .. } => ("operator", Reason::NotSupported),
+                SelectorError::NoValues { .. } => ("values", Reason::Required),
+                SelectorError::Values { .. } => ("values", Reason::Forbidden),
+            };
+            verdict.refuse(format!("{field}.{place}"), reason, format!("this {}", error.problem()));
+        }
+        let values = expression.values.as_deref().unwrap_or_default();
+        verdict.at_most(&format!("{field}.values"), values.len(), 256);
+        for (number, value) in values.iter().enumerate() {
+            verdict.check(format!("{field}.values[{number}]"), syntax::label_value(value));
+        }
+    }
+}
+
+impl Test {
+    fn new(index: usize, expression: &LabelSelectorRequirement) -> Result<Self, SelectorError> {
+        let values = expression.values.clone().unwrap_or_default();
+        let operator = expression.operator.clone();
+        match (operator.as_str(), values.is_empty()) {
+            ("In", false) => Ok(Self::In(values)),
+            ("NotIn", false) => Ok(Self::NotIn(values)),
+            ("Exists", true) => Ok(Self::Exists),
+            ("DoesNotExist", true) => Ok(Self::DoesNotExist),
+            ("In" | "NotIn", true) => Err(SelectorError::NoValues { index, operator }),
+            ("Exists" | "DoesNotExist", false) => Err(SelectorError::Values { index, operator }),
+            _ => Err(SelectorError::Operator { index, operator }),
+        }
+    }
 }
 
 impl Selector {
@@ -56,20 +122,24 @@ impl Selector {
         let by_label = labels.map(|(key, value)| Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });
         let mut requirements: Vec<Requirement> = by_label.collect();
         for (index, expression) in selector.match_expressions.iter().flatten().enumerate() {
-            let values = expression.values.clone().unwrap_or_default();
-            let operator = expression.operator.clone();
-            let test = match (operator.as_str(), values.is_empty()) {
-                ("In", false) => Test::In(values),
-                ("NotIn", false) => Test::NotIn(values),
-                ("Exists", true) => Test::Exists,
-                ("DoesNotExist", true) => Test::DoesNotExist,
-                ("In" | "NotIn", true) => return Err(SelectorError::NoValues { index, operator }),
-                ("Exists" | "DoesNotExist", false) => return Err(SelectorError::Values { index, operator }),
-                _ => return Err(SelectorError::Operator { index, operator }),
-            };
-            requirements.push(Requirement { key: expression.key.clone(), test });
+            requirements.push(Requirement { key: expression.key.clone(), test: Test::new(index, expression)? });
         }
         Ok(Self(requirements))
+    }
+
+    /// All that it asks for.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.0
+    }
+
+    /// One that selects a label with one value.
+    pub fn exactly(key: &str, value: &str) -> Self {
+        Self(vec![Requirement { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }])
+    }
+
+    /// What it asks of one label.
+    pub fn about(&self, key: &str) -> Self {
+        Self(self.0.iter().filter(|requirement| requirement.key == key).cloned().collect())
     }
 
     /// Whether something with these labels is selected; `label` gives the value of one.
@@ -122,6 +192,26 @@ mod tests {
         let both = json!({"matchLabels": {"disk": "large"}, "matchExpressions": [{"key": "arch", "operator": "NotIn", "values": ["arm"]}]});
         assert!(matches(both.clone(), &[("disk", "large"), ("arch", "x86")]));
         assert!(!matches(both, &[("disk", "large"), ("arch", "arm")]));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let wrong = json!({"matchLabels": {"a b": "x"}, "matchExpressions": [
+            {"key": "c", "operator": "in", "values": ["x y"]}, {"key": "", "operator": "In"}]});
+        let mut verdict = Verdict::default();
+        check(&serde_json::from_value(wrong).expect("a LabelSelector"), "s", &mut verdict);
+        let fields: Vec<&str> = verdict.errors.iter().map(|error| error.field.as_str()).collect();
+        let expressions = ["[0].operator", "[0].values[0]", "[1].key", "[1].values"];
+        let expected = expressions.map(|place| format!("s.matchExpressions{place}"));
+        assert_eq!((fields[0], &fields[1..]), ("s.matchLabels", &expected.each_ref().map(String::as_str)[..]));
+        assert_eq!(verdict.errors[1].text, "this is \"in\": use In, NotIn, Exists or DoesNotExist");
+    }
+
+    #[test]
+    fn one_label_can_be_asked_about() {
+        let both = selector(json!({"matchLabels": {"a": "1", "b": "2"}})).expect("a valid selector");
+        assert!(both.about("a").matches(|key| (key == "a").then_some("1")));
+        assert!(!both.matches(|key| (key == "a").then_some("1")));
     }
 
     #[test]

@@ -56,6 +56,26 @@ impl Verdict {
         self.warnings.push(format!("{field}: {text}"));
     }
 
+    /// Adds that a value cannot be used, if it cannot.
+    pub fn check(&mut self, field: impl Into<String>, value: Result<(), String>) {
+        if let Err(text) = value {
+            self.refuse(field, Reason::Invalid, text);
+        }
+    }
+
+    /// Adds that a list or a map has too much in it, if it has.
+    pub fn at_most(&mut self, field: &str, count: usize, limit: usize) {
+        if count > limit {
+            self.refuse(field, Reason::TooMany, format!("there are {count}, and may be {limit} at most"));
+        }
+    }
+
+    /// Adds what another verdict says.
+    pub fn extend(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+        self.warnings.extend(other.warnings);
+    }
+
     /// Whether there is nothing wrong.
     pub fn is_ok(&self) -> bool {
         self.errors.is_empty()
@@ -96,5 +116,19 @@ mod tests {
         verdict.refuse("spec.patches", Reason::TooMany, "a DaemonSet may have 10");
         assert!(!verdict.is_ok());
         assert_eq!(verdict.errors[0].to_string(), "spec.patches: a DaemonSet may have 10");
+    }
+
+    #[test]
+    fn what_is_in_order_adds_nothing() {
+        let mut verdict = Verdict::default();
+        verdict.check("spec.a", Ok(()));
+        verdict.at_most("spec.b", 2, 2);
+        assert_eq!(verdict, Verdict::default());
+        verdict.check("spec.a", Err("it is empty".to_owned()));
+        let mut other = Verdict::default();
+        other.at_most("spec.b", 3, 2);
+        verdict.extend(other);
+        let told: Vec<String> = verdict.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["spec.a: it is empty", "spec.b: there are 3, and may be 2 at most"]);
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use dapple_api::manifest::kind_of;
+use dapple_api::verdict::{Reason, Verdict};
 use serde_json::{Map, Value};
 
 use crate::document::Document;
@@ -49,6 +50,20 @@ pub enum Mistake {
         /// What is wrong with it.
         problem: String,
     },
+    /// A path that asks a list for something else than an item.
+    NotAnIndex {
+        /// The list.
+        list: String,
+        /// What it is asked for.
+        step: String,
+    },
+    /// A path that goes on where there is only a plain value.
+    NothingInside {
+        /// The field with the plain value.
+        field: String,
+        /// What it is asked for.
+        step: String,
+    },
 }
 
 impl fmt::Display for Finding {
@@ -67,6 +82,10 @@ impl fmt::Display for Mistake {
             Self::WrongType { expected, found } => write!(f, "this must be {expected}, and it is {found}"),
             Self::NoMergeKey { key } => write!(f, "an item needs {key:?}, which tells the items of this list apart"),
             Self::Directive { problem } => f.write_str(problem),
+            Self::NotAnIndex { list, step } => {
+                write!(f, "{list} is a list, and {step:?} is none of its items: count them from 0")
+            }
+            Self::NothingInside { field, step } => write!(f, "{field} is a plain value, and has no {step:?} inside"),
         }
     }
 }
@@ -78,10 +97,65 @@ pub fn check_patch(kind: Document, patch: &Value) -> Vec<Finding> {
     checker.findings
 }
 
+/// Every mistake in a value of this shape that is taken as it is: nothing in it is a directive.
+pub fn check_value(shape: Shape, value: &Value) -> Vec<Finding> {
+    let mut checker = Checker { is_plain: true, ..Checker::default() };
+    checker.value(value, shape, Merge::DEFAULT);
+    checker.findings
+}
+
+/// The shape of what a path leads to, its steps given one by one as in an RFC 6901 pointer. An item that is yet to come
+/// (`-`) has the shape of the others.
+///
+/// # Errors
+/// Where a step leads nowhere.
+pub fn shape_at<'s>(shape: Shape, steps: impl IntoIterator<Item = &'s str>) -> Result<Shape, Mistake> {
+    let (mut at, mut before) = (shape, "");
+    for step in steps {
+        at = match at {
+            Shape::Any => return Ok(Shape::Any),
+            Shape::Map(item) => *item,
+            Shape::Object(id) => {
+                let of = id.get();
+                let unknown = || Mistake::UnknownField { of: of.name, meant: nearest(step, of) };
+                of.exact_field(step).ok_or_else(unknown)?.shape
+            }
+            Shape::List(item) if is_index(step) => *item,
+            Shape::List(_) => return Err(Mistake::NotAnIndex { list: before.to_owned(), step: step.to_owned() }),
+            _ => return Err(Mistake::NothingInside { field: before.to_owned(), step: step.to_owned() }),
+        };
+        before = step;
+    }
+    Ok(at)
+}
+
+/// Writes findings about what stands at `field` into a verdict. A field that is newer than our table must not be in the
+/// way, so an unknown one is only warned of.
+pub fn tell(findings: Vec<Finding>, field: &str, verdict: &mut Verdict) {
+    for Finding { path, mistake } in findings {
+        let field = match path.steps().first() {
+            None => field.to_owned(),
+            Some(Step::Field(_)) => format!("{field}.{path}"),
+            Some(_) => format!("{field}{path}"),
+        };
+        match mistake {
+            Mistake::UnknownField { .. } => verdict.warn(&field, mistake),
+            _ => verdict.refuse(field, Reason::Invalid, mistake.to_string()),
+        }
+    }
+}
+
+fn is_index(step: &str) -> bool {
+    let is_number = !step.is_empty() && step.chars().all(|digit| digit.is_ascii_digit());
+    step == "-" || (is_number && (step == "0" || !step.starts_with('0')))
+}
+
 #[derive(Default)]
 struct Checker {
     path: Vec<Step>,
     findings: Vec<Finding>,
+    /// Whether fields that look like directives are fields like others.
+    is_plain: bool,
 }
 
 impl Checker {
@@ -93,6 +167,11 @@ impl Checker {
         self.path.push(step);
         check(self);
         self.path.pop();
+    }
+
+    /// The directive that a field's name stands for, if directives count here.
+    fn directive_in<'n>(&self, name: &'n str) -> Option<&'n str> {
+        name.strip_prefix('$').filter(|_| !self.is_plain)
     }
 
     fn value(&mut self, value: &Value, shape: Shape, merge: Merge) {
@@ -119,17 +198,19 @@ impl Checker {
 
     fn object(&mut self, map: &Map<String, Value>, of: &'static Type) {
         for (name, value) in map {
-            self.inside(Step::Field(name.clone()), |checker| match (name.strip_prefix('$'), of.exact_field(name)) {
-                (Some(directive), _) => checker.directive(directive, value, Some(of)),
-                (None, Some(field)) => checker.value(value, field.shape, field.merge),
-                (None, None) => checker.find(Mistake::UnknownField { of: of.name, meant: nearest(name, of) }),
+            self.inside(Step::Field(name.clone()), |checker| {
+                match (checker.directive_in(name), of.exact_field(name)) {
+                    (Some(directive), _) => checker.directive(directive, value, Some(of)),
+                    (None, Some(field)) => checker.value(value, field.shape, field.merge),
+                    (None, None) => checker.find(Mistake::UnknownField { of: of.name, meant: nearest(name, of) }),
+                }
             });
         }
     }
 
     fn map(&mut self, map: &Map<String, Value>, item: Shape) {
         for (name, value) in map {
-            self.inside(Step::Field(name.clone()), |checker| match name.strip_prefix('$') {
+            self.inside(Step::Field(name.clone()), |checker| match checker.directive_in(name) {
                 Some(directive) => checker.directive(directive, value, None),
                 None => checker.value(value, item, Merge::DEFAULT),
             });
@@ -143,7 +224,7 @@ impl Checker {
                 Some((key, value)) => Step::keyed(key, value),
                 None => Step::Item(index),
             };
-            let directive = value.get("$patch");
+            let directive = value.get("$patch").filter(|_| !self.is_plain);
             let replaces = directive.is_some_and(|directive| directive == "replace");
             self.inside(step, |checker| {
                 if let (Some(key), None, true, false) = (merge.key, key, value.is_object(), replaces) {
@@ -184,6 +265,10 @@ impl Checker {
 
 /// The field whose name is nearest, if any is near enough to be meant.
 fn nearest(name: &str, of: &'static Type) -> Option<&'static str> {
+    // Longer than any field is near to: comparing costs the product of both lengths, and the name is a user's.
+    if name.len() > 80 {
+        return None;
+    }
     let distance = |field: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &field.to_lowercase());
     let best = of.fields.iter().map(|field| (distance(field.name), field.name)).min()?;
     (best.0 <= name.len().div_ceil(3)).then_some(best.1)
@@ -224,6 +309,30 @@ mod tests {
                 "spec.tolerations[0]: $patch means nothing here: this list does not merge, it is replaced as a whole",
             ]
         );
+    }
+
+    #[test]
+    fn a_plain_value_has_no_directives() {
+        let shape = shape_at(Document::PodTemplate.shape(), ["spec", "containers", "0"]).expect("a container");
+        let container = json!({"name": "a", "image": 1, "$patch": "delete"});
+        let told: Vec<String> = check_value(shape, &container).iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["$patch: Container has no such field", "image: this must be text, and it is a number"]);
+    }
+
+    #[test]
+    fn paths_lead_to_shapes_or_nowhere() {
+        let at = |path: &str| shape_at(Document::PodTemplate.shape(), path.split('/'));
+        assert_eq!(at("spec/containers/-/image"), Ok(Shape::String));
+        assert_eq!(at("metadata/labels/a.b"), Ok(Shape::String));
+        for (path, part) in [
+            ("spec/hostnetwork", "did you mean \"hostNetwork\""),
+            ("spec/containers/nginx/image", "containers is a list, and \"nginx\" is none of its items"),
+            ("spec/containers/00", "none of its items"),
+            ("spec/hostNetwork/x", "hostNetwork is a plain value"),
+        ] {
+            let message = at(path).expect_err(path).to_string();
+            assert!(message.contains(part), "{message}");
+        }
     }
 
     #[test]

@@ -1,9 +1,15 @@
-//! The patches of a DaemonSet as edits.
+//! The patches of a DaemonSet as edits, and what is to be said of them.
+
+mod blame;
+mod judge;
 
 use dapple_api::daemonset::DaemonSetPatch;
 use dapple_api::selector::{Selector, SelectorError};
 
 use crate::edit::{Change, Edit, Source};
+
+pub use blame::blame;
+pub use judge::{judge, judge_set};
 
 /// A patch, ready to be applied to the nodes it is for.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,6 +9,10 @@ use serde_json::Value;
 use crate::edit::{Change, Edit, ImageOperator, PlainOperator, Source, WordList, WordOperator};
 use crate::image::Component;
 
+mod validate;
+
+pub use validate::validate_override_policy;
+
 /// The edits for pods in these groups: rules in list order, each once; in a rule images, commands, arguments, then any
 /// field. A pod in no group gets none, not even of a rule for all groups.
 pub fn edits(object: &str, spec: &OverridePolicySpec, groups: &[&str]) -> Vec<Edit> {
@@ -39,11 +43,6 @@ pub fn edits(object: &str, spec: &OverridePolicySpec, groups: &[&str]) -> Vec<Ed
 }
 
 fn image_change(overrider: &ImageOverrider) -> Result<Change, &'static str> {
-    let component = match overrider.component {
-        ImageComponent::Registry => Component::Registry,
-        ImageComponent::Repository => Component::Repository,
-        ImageComponent::Tag => Component::Tag,
-    };
     let value = overrider.value.clone().filter(|value| !value.is_empty());
     let value = value.ok_or("value is required for the operators add and replace");
     let operator = match overrider.operator {
@@ -52,7 +51,15 @@ fn image_change(overrider: &ImageOverrider) -> Result<Change, &'static str> {
         OverriderOperator::Remove => ImageOperator::Remove,
     };
     let only_at = overrider.predicate.as_ref().map(|predicate| predicate.path.clone());
-    Ok(Change::Image { only_at, component, operator })
+    Ok(Change::Image { only_at, component: component(overrider.component), operator })
+}
+
+fn component(component: ImageComponent) -> Component {
+    match component {
+        ImageComponent::Registry => Component::Registry,
+        ImageComponent::Repository => Component::Repository,
+        ImageComponent::Tag => Component::Tag,
+    }
 }
 
 fn words_change(overrider: &CommandArgsOverrider, list: WordList) -> Result<Change, &'static str> {

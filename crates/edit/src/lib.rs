@@ -1,8 +1,9 @@
 //! Changing a pod template: every override form compiles to edits, and every edit remembers where it came from. No I/O.
 //!
 //! [`daemonset`], [`group`] and [`pool`] compile what users write to [`edit::Edit`]s; [`render`] applies them in order and
-//! says who set what.
+//! says who set what. [`admission`] judges what users write before any of it is applied.
 
+pub mod admission;
 pub mod check;
 mod container;
 pub mod daemonset;
@@ -13,6 +14,7 @@ pub mod group;
 pub mod image;
 mod leaves;
 mod lookup;
+pub mod marker;
 pub mod meaning;
 pub mod merge;
 pub mod path;

@@ -5,6 +5,13 @@ use serde_json::{Value, json};
 
 use crate::edit::{Change, Edit, ReferenceKind, Source};
 
+mod validate;
+mod validate_nodes;
+mod validate_replacement;
+
+pub use validate::{validate_yurt_app_daemon, validate_yurt_app_set};
+pub use validate_replacement::validate_replacement;
+
 /// What a YurtAppSet says of one of its pools, in order: how many pods, on which nodes, and its patch. `rule` is where
 /// it says so.
 pub fn own_edits(object: &str, pool: &Pool, rule: &str) -> Vec<Edit> {

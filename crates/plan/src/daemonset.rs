@@ -7,6 +7,7 @@ pub mod desired;
 pub mod fleet;
 pub mod inplace;
 mod judge;
+pub mod kinds;
 pub mod layout;
 pub mod lifecycle;
 pub mod order;

@@ -3,12 +3,15 @@
 //! One module per family, named as in every other layer.
 
 pub mod adopt;
+pub mod census;
+pub mod certificate;
 pub mod daemonset;
 pub mod fate;
 pub mod fit;
 pub mod group;
 pub mod mutant;
 pub mod native;
+pub mod partition;
 pub mod pool;
 pub mod variant;
 pub mod world;

@@ -7,6 +7,7 @@ pub mod daemonset;
 pub mod diff;
 pub mod explain;
 mod paint;
+pub mod partition;
 pub mod plan;
 
 pub use paint::harmless;

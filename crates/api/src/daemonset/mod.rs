@@ -1,17 +1,21 @@
 //! The Advanced DaemonSet: one pod per node, with patches by node label.
 
 mod convert;
+mod defaulting;
 mod defaults;
 pub mod v1alpha1;
 pub mod v1beta1;
+mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
 
 pub use convert::{ConversionError, V1ALPHA1_ANNOTATION, V1BETA1_ANNOTATION, convert};
+pub use defaulting::default_patch;
 pub use v1beta1::{
     DaemonSet, DaemonSetPatch, DaemonSetSpec, DaemonSetStatus, DaemonSetUpdateStrategy, Lifecycle, LifecycleHook,
     RollingUpdate, RollingUpdateType, ScaleStrategy, UpdateStrategyType, VariantStatus,
 };
+pub use validate::{check_template as validate_template, validate};
 
 /// The API group of DaemonSet.
 pub const GROUP: &str = "apps.kruise.io";

@@ -4,6 +4,7 @@
 mod node_group;
 mod override_policy;
 mod propagation_policy;
+mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
 
@@ -14,6 +15,10 @@ pub use override_policy::{
 };
 pub use propagation_policy::{
     NumRange, PropagationPolicy, PropagationPolicySpec, PropagationStrategy, StaticNodeGroupWeight,
+};
+pub use validate::{
+    group_name, missing_in_override_policy, missing_in_propagation_policy, validate_node_group,
+    validate_propagation_policy,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{MAX_BYTES, MAX_DEPTH, MAX_VALUES};
 
 /// How much of a key or a scalar is shown; both may be as long as a file.
-pub(super) const SHOWN_CHARACTERS: usize = 60;
+pub(crate) const SHOWN_CHARACTERS: usize = 60;
 
 /// How much of a path, or of an error of serde, is shown; both may quote the input.
 pub(super) const MESSAGE_CHARACTERS: usize = 300;
@@ -189,7 +189,7 @@ fn suffix(object: &str) -> String {
 }
 
 /// Text out of a file, fit for a terminal: not longer than so many characters, and none that would steer it.
-pub(super) fn shown(text: &str, characters: usize) -> String {
+pub(crate) fn shown(text: &str, characters: usize) -> String {
     let mut shown: String = text
         .chars()
         .take(characters)

@@ -3,6 +3,7 @@
 
 mod node_pod_probe;
 mod pod_marker;
+mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
 
@@ -14,6 +15,7 @@ pub use pod_marker::{
     ConflictPolicy, ContainerName, MarkItems, MatchPreference, MatchRequirements, PodMarker, PodMarkerSpec,
     PodMarkerStatus, PodMarkerStrategy, PodProbeRequirement, ProbeExpectation,
 };
+pub use validate::validate;
 
 /// The API group of every kind in this module.
 pub const GROUP: &str = "apps.kruise.io";

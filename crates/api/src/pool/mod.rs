@@ -6,6 +6,8 @@ mod replacement;
 mod replacement_pools;
 pub mod v1alpha1;
 pub mod v1beta1;
+mod validate;
+mod validate_replacement;
 mod workload;
 mod yurt_app_daemon;
 
@@ -20,6 +22,8 @@ pub use replacement::{
 };
 pub use replacement_pools::{Pools, PoolsError};
 pub use v1alpha1::{Pool, Topology, YurtAppSet, YurtAppSetSpec, YurtAppSetStatus};
+pub use validate::{missing_in_replacement, missing_in_yurt_app_set, validate_node_pool, validate_node_pool_deletion};
+pub use validate_replacement::{Other, conflicts, validate_replacement};
 pub use workload::{DeploymentTemplate, StatefulSetTemplate, TemplateType, WorkloadSummary, WorkloadTemplate};
 pub use yurt_app_daemon::{YurtAppDaemon, YurtAppDaemonSpec, YurtAppDaemonStatus};
 

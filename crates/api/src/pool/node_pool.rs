@@ -85,7 +85,7 @@ pub struct Taint {
 }
 
 /// What happens to pods that don't tolerate a taint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TaintEffect {
     /// They don't get onto the node.
     NoSchedule,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// The schema takes any value: a structural schema has no "list or string". [`Pools::check`] is the judge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a list of names, or names in one string")]
 pub enum Pools {
     /// Names one by one.
     List(Vec<String>),

@@ -1,6 +1,7 @@
 //! The override engine, held against Kubernetes' own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod admission;
 mod cases;
 mod differential;
 mod generate;

@@ -1,0 +1,119 @@
+//! What is to be said of an object before it is taken: the one question that webhooks and `dapple plan` ask.
+
+use dapple_api::group::Overriders;
+use dapple_api::verdict::{FieldError, Reason, Verdict};
+use dapple_api::{daemonset, group, marker, pool};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What is to be said of an object of any kind that users write for dapple; `None` for other kinds, and for versions
+/// that dapple does not serve. `old` is what the object was before an update.
+pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
+    let (api_group, version) = object.get("apiVersion")?.as_str()?.split_once('/')?;
+    let kind = object.get("kind")?.as_str()?;
+    let verdict = match (api_group, version, kind) {
+        (daemonset::GROUP, "v1beta1", "DaemonSet") => crate::daemonset::judge(object, old),
+        (marker::GROUP, "v1alpha1", "PodMarker") => with(object, crate::marker::validate),
+        (group::GROUP, "v1alpha1", "NodeGroup") => with(object, group::validate_node_group),
+        (group::GROUP, "v1alpha1", "PropagationPolicy") => with(object, group::validate_propagation_policy),
+        (group::GROUP, "v1alpha1", "OverridePolicy") => match unreadable_overrider(object) {
+            None => with(object, crate::group::validate_override_policy),
+            Some(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+        },
+        (pool::GROUP, "v1beta1", "NodePool") => with(object, pool::validate_node_pool),
+        (pool::GROUP, "v1alpha1", "YurtAppSet") => with_old(object, old, crate::pool::validate_yurt_app_set),
+        (pool::GROUP, "v1alpha1", "YurtAppDaemon") => with_old(object, old, crate::pool::validate_yurt_app_daemon),
+        (pool::GROUP, "v1alpha1", "YurtAppConfigurationReplacement") => with(object, crate::pool::validate_replacement),
+        _ => return None,
+    };
+    Some(verdict)
+}
+
+fn with<T: DeserializeOwned>(object: &Value, validate: fn(&T) -> Verdict) -> Verdict {
+    with_old(object, None, |object, _| validate(object))
+}
+
+fn with_old<T: DeserializeOwned>(
+    object: &Value,
+    old: Option<&Value>,
+    validate: impl Fn(&T, Option<&T>) -> Verdict,
+) -> Verdict {
+    // One that cannot be read any more has nothing to compare with, and must not be in the way of its correction.
+    let old = old.and_then(|old| read::<T>(old).ok());
+    match read::<T>(object) {
+        Ok(object) => validate(&object, old.as_ref()),
+        Err(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+    }
+}
+
+/// The first overrider directly in a rule that cannot be read. Reading the whole policy would name the rule only, since
+/// its fields are spread over two types.
+fn unreadable_overrider(policy: &Value) -> Option<FieldError> {
+    let rules = policy["spec"]["overrideRules"].as_array()?;
+    rules.iter().enumerate().find_map(|(index, rule)| {
+        let error = read::<Overriders>(rule).err()?;
+        Some(FieldError { field: format!("spec.overrideRules[{index}].{}", error.field), ..error })
+    })
+}
+
+/// Reads an object as its type. What cannot be read is one error, since nothing is known of what comes behind it.
+pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.inner().to_string();
+        let parent = if path == "." { String::new() } else { format!("{path}.") };
+        match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
+            Some(missing) => FieldError {
+                field: format!("{parent}{missing}"),
+                reason: Reason::Required,
+                text: "this is required".to_owned(),
+            },
+            None => {
+                let is_choice = message.starts_with("unknown variant");
+                let reason = if is_choice { Reason::NotSupported } else { Reason::Invalid };
+                FieldError { field: path, reason, text: message }
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn other_kinds_are_none_of_our_business() {
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Pod"}),
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet"}),
+            json!({"apiVersion": "apps.openyurt.io/v1beta1", "kind": "YurtAppSet"}),
+            json!({"kind": "NodeGroup"}),
+            json!(null),
+        ] {
+            assert_eq!(judge(&object, None), None, "{object}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_one_error_with_its_field() {
+        let told = |mut object: Value| {
+            object["apiVersion"] = json!("groupmanagement.kubeedge.io/v1alpha1");
+            let verdict = judge(&object, None).expect("a kind of ours");
+            assert_eq!(verdict.errors.len(), 1, "{verdict:?}");
+            (verdict.errors[0].to_string(), verdict.errors[0].reason)
+        };
+        let group = |spec: Value| json!({"kind": "NodeGroup", "metadata": {"name": "a"}, "spec": spec});
+        assert_eq!(
+            told(json!({"kind": "NodeGroup", "metadata": {"name": "a"}})),
+            ("spec: this is required".to_owned(), Reason::Required)
+        );
+        let (text, reason) = told(group(json!({"nodes": [1]})));
+        assert!(text.starts_with("spec.nodes[0]: ") && reason == Reason::Invalid, "{text}");
+        let policy =
+            json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}, "spec": {"propagationStrategy": "x"}});
+        let (text, reason) = told(policy);
+        assert!(text.starts_with("spec.propagationStrategy: unknown variant `x`"), "{text}");
+        assert_eq!(reason, Reason::NotSupported);
+    }
+}

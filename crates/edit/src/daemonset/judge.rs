@@ -1,0 +1,69 @@
+//! Judging a DaemonSet: what its own fields say, and what becomes of its template under each patch.
+
+use dapple_api::daemonset::{DaemonSet, DaemonSetSpec, validate, validate_template};
+use dapple_api::selector::Selector;
+use dapple_api::verdict::{Reason, Verdict};
+use serde_json::Value;
+
+use super::patches;
+use crate::admission::read;
+use crate::check::{Mistake, check_patch};
+use crate::document::Document;
+use crate::render::render_plain;
+
+/// Everything that is to be said of a DaemonSet of v1beta1 without a cluster. Fields that are not known are no mistakes
+/// here: they may be newer than this table, and the API server knows.
+pub fn judge(object: &Value, old: Option<&Value>) -> Verdict {
+    match read(object) {
+        Ok(set) => judge_set(&set, old.and_then(|old| read(old).ok()).as_ref()),
+        Err(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+    }
+}
+
+/// As [`judge`], of one that has been read.
+pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
+    let mut verdict = validate(set, old);
+    let spec = &set.spec;
+    let (compiled, _) = patches("", &spec.patches);
+    for (index, patch) in spec.patches.iter().enumerate() {
+        let field = format!("spec.patches[{index}].patch");
+        let found = check_patch(Document::PodTemplate, &patch.patch.0);
+        let is_wrong = |mistake: &Mistake| !matches!(mistake, Mistake::UnknownField { .. });
+        let mut is_whole = true;
+        for finding in found.iter().filter(|finding| is_wrong(&finding.mistake)) {
+            is_whole = false;
+            verdict.refuse(within(&field, &finding.path.to_string()), Reason::Invalid, finding.mistake.to_string());
+        }
+        let rule = format!("spec.patches[{index}]");
+        let compiled = compiled.iter().find(|patch| patch.edit.source.rule == rule);
+        let Some(edit) = compiled.filter(|_| is_whole).map(|patch| &patch.edit) else { continue };
+        match render_plain(Document::PodTemplate, &spec.template.0, &[edit]) {
+            Ok((template, _)) => check_rendered(spec, &template, &field, &mut verdict),
+            Err(error) => verdict.refuse(field, Reason::Invalid, error.problem.to_string()),
+        }
+    }
+    verdict
+}
+
+/// A field inside a patch.
+fn within(field: &str, path: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{field}.{path}") }
+}
+
+/// What a patch may not make of the template.
+fn check_rendered(spec: &DaemonSetSpec, template: &Value, field: &str, verdict: &mut Verdict) {
+    let base = &spec.template.0;
+    let selects = |labels: &Value, selector: &Selector| selector.matches(|key| labels[key].as_str());
+    if let Ok(selector) = Selector::new(&spec.selector)
+        && selects(&base["metadata"]["labels"], &selector)
+        && !selects(&template["metadata"]["labels"], &selector)
+    {
+        let text = "a patch may not change labels that spec.selector selects on: its pods would not be known";
+        verdict.refuse(format!("{field}.metadata.labels"), Reason::Forbidden, text);
+    }
+    let mut before = Verdict::default();
+    validate_template(base, "", &mut before);
+    if before.is_ok() {
+        validate_template(template, field, verdict);
+    }
+}

@@ -1,0 +1,20 @@
+//! What is to be said of PodMarkers, the fields of their probes included.
+
+use dapple_api::marker::{self, PodMarker};
+use dapple_api::verdict::Verdict;
+
+use crate::check::{check_value, shape_at, tell};
+use crate::schema::POD_TEMPLATE;
+
+/// Everything that is to be said of a PodMarker.
+pub fn validate(marker: &PodMarker) -> Verdict {
+    let mut verdict = marker::validate(marker);
+    let probes = marker.spec.match_requirements.iter().flat_map(|requirements| &requirements.pod_probes);
+    for (index, requirement) in probes.enumerate() {
+        let field = format!("spec.matchRequirements.podProbes[{index}].probe");
+        if let Ok(shape) = shape_at(POD_TEMPLATE, ["spec", "containers", "0", "readinessProbe"]) {
+            tell(check_value(shape, &requirement.probe.0), &field, &mut verdict);
+        }
+    }
+    verdict
+}
