@@ -1,1 +1,97 @@
-//! Admission webhooks: certificates, TLS and handlers. Thin shells around `dapple-api` and `dapple-edit`.
+//! Admission webhooks: certificates, TLS and handlers. Thin shells around `dapple-api`, `dapple-edit` and `dapple-plan`.
+//!
+//! Every replica of the manager serves all of them ([`serve`], [`routes`]); whoever leads registers them and renews the
+//! certificates ([`register`]). What is judged, and by whom it may be judged wrongly without harm, is in [`hooks`].
+
+pub mod authority;
+pub mod daemonset;
+pub mod hooks;
+pub mod prove;
+pub mod register;
+pub mod review;
+pub mod routes;
+pub mod secret;
+pub mod serve;
+pub mod surroundings;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use dapple_control::manager::Shared;
+use dapple_control::serve::{ListenError, listen};
+use tokio::net::TcpListener;
+use tracing::{error, info};
+
+use crate::hooks::Reach;
+use crate::register::{Registrar, Source};
+use crate::routes::{Judges, routes};
+use crate::serve::Identity;
+use crate::surroundings::Surroundings;
+
+/// The part of readiness that is ours.
+const PART: &str = "webhooks";
+
+/// How to serve webhooks.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where the API server reaches us.
+    pub reach: Reach,
+    /// Where certificates come from.
+    pub source: Source,
+    /// dapple's namespace.
+    pub namespace: String,
+}
+
+/// Webhooks that are listened for, and not answered yet.
+pub struct Webhooks {
+    options: Options,
+    listener: TcpListener,
+}
+
+impl Webhooks {
+    /// Listens. Done before anything else, so that a taken port ends the process at once.
+    pub async fn listen(options: Options) -> Result<Self, ListenError> {
+        let listener = listen(options.listen).await?;
+        Ok(Self { options, listener })
+    }
+
+    /// Serves beside the controllers of a manager, until it is stopped and nobody is left waiting.
+    pub async fn run(self, shared: Shared) {
+        let Options { listen, reach, source, namespace } = self.options;
+        shared.readiness.note(PART, false);
+        let stop = shared.stop.clone();
+        let known = Surroundings::start(&shared.plain, &shared.env, &stop);
+        let identity = Identity::default();
+        let registrar = Arc::new(Registrar {
+            plain: shared.plain.clone(),
+            guarded: shared.guarded.clone(),
+            leading: shared.leading.clone(),
+            namespace: namespace.clone(),
+            reach,
+            source,
+            identity: identity.clone(),
+            env: shared.env.clone(),
+            converted: Default::default(),
+        });
+        registrar.prepare(&stop).await;
+        tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }
+        let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
+        let address = self.listener.local_addr().unwrap_or(listen);
+        let serving = serve::run(self.listener, identity, routes(judges), stop.clone());
+        info!(%address, "webhooks are served");
+        shared.readiness.note(PART, true);
+        let keeping = tokio::spawn(registrar.run(stop.clone()));
+        let unready = async {
+            stop.cancelled().await;
+            // Whoever balances between replicas is told at once; whoever still comes is served for a while.
+            shared.readiness.note(PART, false);
+        };
+        let (served, ()) = tokio::join!(serving, unready);
+        if let Err(error) = served {
+            error!(%error, "webhooks cannot be served");
+        }
+        keeping.abort();
+    }
+}

@@ -1,6 +1,7 @@
 //! Every command and flag, in one place.
 
 mod daemonset;
+mod tenancy;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::target::Target;
 pub(crate) use daemonset::{
     DryRun, GetArgs, GetOutput, HistoryArgs, RolloutArgs, RolloutCommand, SetArgs, StatusOfArgs, UndoArgs,
 };
+pub(crate) use tenancy::{CheckArgs, EnforceArgs, OffArgs, TenancyArgs, TenancyCommand};
 
 /// Where the manager's lease is, unless told otherwise.
 pub(crate) const NAMESPACE: &str = "dapple-system";
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     /// Says what it found and what it will do, and refuses while something stands in the way. Ends with 0 if it is done,
     /// or could be (--dry-run), 1 if the answer was no, 2 if it was refused or failed.
     Adopt(AdoptArgs),
+    /// Keep DaemonSets in the system tenant: they run on every tenant's nodes.
+    Tenancy(Box<TenancyArgs>),
     /// Run the controllers.
     Manager(Box<ManagerArgs>),
     /// Print the CustomResourceDefinitions of every kind.
@@ -266,12 +270,45 @@ pub(crate) struct ManagerArgs {
     /// Requests to the API server at once after a quiet time.
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kube_api_burst: u32,
+    #[command(flatten)]
+    pub(crate) webhooks: WebhookArgs,
     /// What to log, such as `info` or `dapple_control=debug,info`.
     #[arg(long, default_value = "info,kube_client=off", env = "DAPPLE_LOG")]
     pub(crate) log: String,
     /// How to log.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
+}
+
+/// Admission webhooks.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Admission webhooks")]
+pub(crate) struct WebhookArgs {
+    /// Where admission webhooks are served, such as 0.0.0.0:9443. Without it there are none.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) webhook_listen: Option<SocketAddr>,
+    /// The Service, in the manager's namespace, by which the API server reaches them.
+    #[arg(long, value_name = "NAME", default_value = "dapple-webhook", requires = "webhook_listen")]
+    pub(crate) webhook_service: String,
+    /// The port of that Service.
+    #[arg(long, value_name = "PORT", default_value_t = 443, requires = "webhook_listen")]
+    pub(crate) webhook_service_port: u16,
+    /// A URL by which the API server reaches them instead, such as https://127.0.0.1:9443.
+    #[arg(long, value_name = "URL", requires = "webhook_listen", value_parser = https_url)]
+    pub(crate) webhook_url: Option<String>,
+    /// The Secret, in the manager's namespace, that keeps the certificates that dapple makes.
+    #[arg(long, value_name = "NAME", default_value = "dapple-webhook-certificates", requires = "webhook_listen")]
+    pub(crate) webhook_secret: String,
+    /// How long an authority for certificates lasts. It is replaced when a third of that is left.
+    #[arg(long, value_name = "TIME", default_value = "1825d", value_parser = lifetime, requires = "webhook_listen")]
+    pub(crate) webhook_ca_lifetime: Duration,
+    /// How long a certificate lasts. It is replaced when a third of that is left.
+    #[arg(long, value_name = "TIME", default_value = "90d", value_parser = lifetime, requires = "webhook_listen")]
+    pub(crate) webhook_cert_lifetime: Duration,
+    /// A folder with tls.crt, tls.key and ca.crt that somebody else keeps, such as a mounted Secret of cert-manager. It is
+    /// read again when it changes, and dapple makes no certificates.
+    #[arg(long, value_name = "DIR", requires = "webhook_listen")]
+    pub(crate) webhook_cert_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -311,6 +348,25 @@ fn node_count(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "give a number from 1 to 20000".to_owned())
 }
 
+/// Only TLS is spoken.
+fn https_url(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").filter(|rest| !rest.is_empty() && !rest.starts_with(['/', ':']));
+    host.map(|_| text.trim_end_matches('/').to_owned()).ok_or_else(|| "give a URL that begins with https://".to_owned())
+}
+
+/// A time such as 90d, 24h, 15m or 60s.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    let read = units.iter().find_map(|(unit, seconds)| {
+        let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*seconds)
+    });
+    match read {
+        Some(seconds) if (20..=100 * 365 * 86_400).contains(&seconds) => Ok(Duration::from_secs(seconds)),
+        _ => Err("give a time from 20s to 36500d, such as 90d, 24h or 15m".to_owned()),
+    }
+}
+
 /// Whole seconds, as Lease records have them. Under three there is no room for a renewal.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
@@ -339,6 +395,14 @@ mod tests {
         assert_eq!(seconds("15s"), Ok(Duration::from_secs(15)));
         for bad in ["2s", "x", "-1", "1h"] {
             assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert_eq!(lifetime("90d"), Ok(Duration::from_secs(90 * 86_400)));
+        for bad in ["19s", "90", "d", "-1d", "99999999999d"] {
+            assert!(lifetime(bad).is_err(), "{bad}");
+        }
+        assert_eq!(https_url("https://127.0.0.1:9443/"), Ok("https://127.0.0.1:9443".to_owned()));
+        for bad in ["http://x", "https://", "https:///x", "x"] {
+            assert!(https_url(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,23 +1,33 @@
-//! Installing dapple into a cluster: APIs and permissions, and nothing that runs.
+//! Installing dapple into a cluster: APIs, permissions and policies, and nothing that runs.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
+use dapple_api::partition::ServiceAccount;
 use dapple_control::family::way_over;
-use dapple_control::install::{apply_yaml, install_crds};
+use dapple_control::install::{apply_yaml, install_crds, install_policies};
 use kube::Client;
 
-use crate::args::UpArgs;
+use crate::args::{NAMESPACE, UpArgs};
 use crate::connect;
 use crate::output::{confirmed, say};
 
 /// Namespace, service account and permissions of the manager.
 const PERMISSIONS: &str = include_str!("../../../config/rbac.yaml");
 
-/// Installs the CRDs and the manager's permissions. Returns the CRDs that another product serves.
+/// The manager's account, which these permissions are for.
+pub(crate) fn manager_account() -> ServiceAccount {
+    ServiceAccount { namespace: NAMESPACE.to_owned(), name: "dapple-manager".to_owned() }
+}
+
+/// Installs the CRDs, the manager's permissions, and the policies on who may write what makes it change pods. Returns the
+/// CRDs that another product serves.
 pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
     let crds = install_crds(client).await.context("cannot install the CRDs")?;
     apply_yaml(client, PERMISSIONS).await.context("cannot install the manager's permissions")?;
+    install_policies(client)
+        .await
+        .context("cannot install the policies on who may write PodMarkers and OverridePolicies")?;
     Ok(crds.into_iter().filter(|crd| crd.foreign).map(|crd| crd.name).collect())
 }
 
@@ -25,7 +35,8 @@ pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
 pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let server = config.cluster_url.to_string();
-    let what = "install dapple's CRDs, and the namespace dapple-system with the manager's permissions, into";
+    let what = "install dapple's CRDs, the namespace dapple-system with the manager's permissions, and policies on who may \
+                write PodMarkers and OverridePolicies, into";
     if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
         return Ok(ExitCode::from(1));

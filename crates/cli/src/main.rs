@@ -19,6 +19,7 @@ mod sets;
 mod sources;
 mod status;
 mod target;
+mod tenancy;
 mod up;
 
 use std::process::ExitCode;
@@ -57,6 +58,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(*args).await,
         Command::Rollout(args) => rollout::run(*args).await,
         Command::Adopt(args) => adopt::run(args).await,
+        Command::Tenancy(args) => tenancy::run(*args).await,
         Command::Manager(args) => manager::run(*args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),

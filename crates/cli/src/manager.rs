@@ -2,13 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
+use dapple_admit::Webhooks;
+use dapple_admit::hooks::Reach;
+use dapple_admit::register::Source;
 use dapple_control::client::Limits;
 use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::lease::Terms;
-use dapple_control::manager::{Options, run as run_manager};
+use dapple_control::manager::{Options, alone, run as run_manager};
+use dapple_plan::certificate::Lifetimes;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -24,8 +29,40 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
-    run_manager(config, options, env, stop).await?;
+    match webhooks(&args) {
+        Some(webhooks) => {
+            let webhooks = Webhooks::listen(webhooks).await?;
+            run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
+        }
+        None => run_manager(config, options, env, stop, alone).await?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How to serve webhooks, if they are to be served.
+fn webhooks(args: &ManagerArgs) -> Option<dapple_admit::Options> {
+    let asked = &args.webhooks;
+    let listen = asked.webhook_listen?;
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let reach = match &asked.webhook_url {
+        Some(url) => Reach::Url(url.clone()),
+        None => Reach::Service {
+            name: asked.webhook_service.clone(),
+            namespace: args.namespace.clone(),
+            port: asked.webhook_service_port,
+        },
+    };
+    let source = match &asked.webhook_cert_dir {
+        Some(folder) => Source::Files(folder.clone()),
+        None => Source::Own {
+            secret: asked.webhook_secret.clone(),
+            lifetimes: Lifetimes {
+                authority: seconds(asked.webhook_ca_lifetime),
+                serving: seconds(asked.webhook_cert_lifetime.min(asked.webhook_ca_lifetime)),
+            },
+        },
+    };
+    Some(dapple_admit::Options { listen, reach, source, namespace: args.namespace.clone() })
 }
 
 fn log(args: &ManagerArgs) -> anyhow::Result<()> {
@@ -62,7 +99,10 @@ fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         tell(panic);
-        std::process::abort();
+        // A request that cannot be answered concerns nobody else.
+        if !dapple_admit::serve::is_answering() {
+            std::process::abort();
+        }
     }));
 }
 

@@ -16,14 +16,12 @@ use kube::api::{Api, ListParams};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::UpArgs;
-use crate::install::{install, into_cluster};
+use crate::install::{install, into_cluster, manager_account};
 use crate::output::say;
 use crate::status::{is_ready, view};
 
 /// Groups of the example fleet's three locations.
 const EXAMPLE_GROUPS: &str = include_str!("../../../examples/group/nodegroups.yaml");
-/// The manager of a local cluster is this user, so it runs with exactly the permissions it has in production.
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
 /// How long the fleet and the manager may take. A busy machine is no error.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Above this many nodes, heartbeats every few seconds would keep two cores busy.
@@ -144,12 +142,26 @@ fn fleet(args: &UpArgs) -> anyhow::Result<Fleet> {
 }
 
 async fn start_manager(cluster: &Cluster) -> anyhow::Result<Attached> {
-    let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
+    // As in production, so it runs with exactly the permissions it has there.
+    let kubeconfig = cluster.kubeconfig_for(&manager_account().user(), &[]).await?;
     let health = format!("127.0.0.1:{}", cluster.choose_port()?);
     std::fs::write(health_file(cluster), &health)?;
     let program = std::env::current_exe().context("cannot find the dapple program itself")?;
-    let args = ["manager", "--kubeconfig", &kubeconfig.display().to_string(), "--listen", &health].map(str::to_owned);
-    Ok(cluster.spawn_attached("dapple-manager", &program, &args, &[])?)
+    let webhooks = format!("127.0.0.1:{}", cluster.choose_port()?);
+    let url = format!("https://{webhooks}");
+    let kubeconfig = kubeconfig.display().to_string();
+    let args = [
+        "manager",
+        "--kubeconfig",
+        &kubeconfig,
+        "--listen",
+        &health,
+        "--webhook-listen",
+        &webhooks,
+        "--webhook-url",
+        &url,
+    ];
+    Ok(cluster.spawn_attached("dapple-manager", &program, &args.map(str::to_owned), &[])?)
 }
 
 fn health_file(cluster: &Cluster) -> PathBuf {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dapple_api::crd::{crds, is_ours};
+use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, crds, is_ours};
+use dapple_api::partition::author_policies;
 use http::Request;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -37,6 +38,26 @@ pub enum Error {
     /// The text is not YAML.
     #[error("not valid YAML: {0}")]
     Yaml(String),
+    /// Somebody else has an object of this name.
+    #[error(
+        "{object} is there and is not dapple's, which would have the label {MANAGED_BY_LABEL}={MANAGED_BY}; \
+         rename it, or delete it if nothing needs it, and try again"
+    )]
+    Foreign {
+        /// Which one.
+        object: String,
+    },
+    /// The API server does not know the kind.
+    #[error(
+        "{object}: the API server does not serve this kind of {api_version}; use a newer Kubernetes, or install what \
+         defines it, and try again"
+    )]
+    Unserved {
+        /// Which object.
+        object: String,
+        /// API group and version of its kind.
+        api_version: String,
+    },
     /// The API server took a CRD and does not serve it.
     #[error("the API server does not serve {crd} after {SERVED_WITHIN:?}; `kubectl describe crd {crd}` says why")]
     NotServed {
@@ -57,10 +78,12 @@ pub struct InstalledCrd {
 /// Installs or brings up to date every CRD that is ours or nobody's, and waits until they are served.
 pub async fn install_crds(client: &Client) -> Result<Vec<InstalledCrd>, Error> {
     let mut installed = Vec::new();
-    for crd in crds() {
+    for mut crd in crds() {
         let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let foreign = find_crd(client, &name).await?.is_some_and(|found| !is_ours(&found));
+        let found = find_crd(client, &name).await?;
+        let foreign = found.as_ref().is_some_and(|found| !is_ours(found));
         if !foreign {
+            found.iter().for_each(|found| keep_conversion(found, &mut crd));
             apply(client, &crd).await?;
         }
         installed.push(InstalledCrd { name, foreign });
@@ -69,6 +92,54 @@ pub async fn install_crds(client: &Client) -> Result<Vec<InstalledCrd>, Error> {
         wait_until_served(client, &crd.name).await?;
     }
     Ok(installed)
+}
+
+/// Leaves the conversion that a manager has set up as it is, and the versions served that need it.
+fn keep_conversion(found: &Value, crd: &mut Value) {
+    let conversion = &found["spec"]["conversion"];
+    if conversion["strategy"] != "Webhook" {
+        return;
+    }
+    crd["spec"]["conversion"] = conversion.clone();
+    let before = found["spec"]["versions"].as_array();
+    for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        let known = before.into_iter().flatten().find(|known| known["name"] == version["name"]);
+        if let Some(known) = known {
+            version["served"] = known["served"].clone();
+        }
+    }
+}
+
+/// Installs or brings up to date the policies on who may write objects that make dapple change pods. A kind that another
+/// product serves has none.
+pub async fn install_policies(client: &Client) -> Result<(), Error> {
+    for policy in author_policies() {
+        if find_crd(client, policy.crd).await?.is_some_and(|found| is_ours(&found)) {
+            apply_own(client, &policy.objects).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Applies objects in order, or none of them if somebody else has one of the same name.
+pub(crate) async fn apply_own(client: &Client, objects: &[Value]) -> Result<(), Error> {
+    for object in objects {
+        if find(client, object).await?.is_some_and(|found| !is_ours(&found)) {
+            return Err(Error::Foreign { object: shown(object) });
+        }
+    }
+    for object in objects {
+        apply(client, object).await?;
+    }
+    Ok(())
+}
+
+/// The object of this kind and name as the API server has it, if it does.
+pub(crate) async fn find(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
+    let refused = |source| Error::Refused { object: shown(object), source: Box::new(source) };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let found = api_of(client, object).await?.get_opt(name).await.map_err(refused)?;
+    found.map(serde_json::to_value).transpose().map_err(|error| refused(kube::Error::SerdeError(error)))
 }
 
 /// The CRD of this name, if there is one.
@@ -116,20 +187,60 @@ pub async fn apply_yaml(client: &Client, text: &str) -> Result<(), Error> {
 
 /// Applies one object.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-    let refused = |source| Error::Refused { object: format!("{kind} {name}"), source: Box::new(source) };
-    let api_version = text(&object["apiVersion"]);
-    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let gvk = GroupVersionKind::gvk(group, version, &kind);
-    let (resource, capabilities) = oneshot::pinned_kind(client, &gvk).await.map_err(refused)?;
-    let api: Api<DynamicObject> = match capabilities.scope {
+    let refused = |source| Error::Refused { object: shown(object), source: Box::new(source) };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let api = api_of(client, object).await?;
+    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await.map_err(refused)?;
+    Ok(())
+}
+
+/// Where objects of this one's kind and namespace are read and written.
+pub(crate) async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, Error> {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let api_version = text("apiVersion");
+    let unserved = || Error::Unserved { object: shown(object), api_version: api_version.to_owned() };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let gvk = GroupVersionKind::gvk(group, version, text("kind"));
+    let found = oneshot::pinned_kind(client, &gvk).await;
+    let (resource, capabilities) = found.map_err(|error| match error {
+        kube::Error::Discovery(_) => unserved(),
+        kube::Error::Api(status) if status.code == 404 => unserved(),
+        other => Error::Refused { object: shown(object), source: Box::new(other) },
+    })?;
+    Ok(match capabilities.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
         Scope::Namespaced => {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
             Api::namespaced_with(client.clone(), namespace, &resource)
         }
-    };
-    api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await.map_err(refused)?;
-    Ok(())
+    })
+}
+
+/// Kind and name, as people say them.
+fn shown(object: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_conversion_that_is_set_up_survives_an_upgrade() {
+        let version = |name: &str, served: bool| json!({"name": name, "served": served});
+        let crd = || json!({"spec": {"versions": [version("v1beta1", true), version("v1alpha1", false), version("v2", true)]}});
+        let webhook = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x"}}});
+        let found =
+            json!({"spec": {"conversion": webhook, "versions": [version("v1beta1", true), version("v1alpha1", true)]}});
+        let mut kept = crd();
+        keep_conversion(&found, &mut kept);
+        assert_eq!(kept["spec"]["conversion"], webhook);
+        assert_eq!(kept["spec"]["versions"][1]["served"], true);
+        let mut fresh = crd();
+        keep_conversion(&json!({"spec": {"conversion": {"strategy": "None"}}}), &mut fresh);
+        assert_eq!(fresh, crd());
+    }
 }

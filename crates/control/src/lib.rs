@@ -18,6 +18,7 @@ pub mod lease;
 pub mod manager;
 pub mod metrics;
 pub mod observed;
+pub mod partition;
 pub mod queue;
 pub mod serve;
 pub mod signal;

@@ -65,8 +65,37 @@ pub enum Error {
     Client(#[source] kube::Error),
 }
 
-/// Runs until `stop`: then no new work is begun, what is under way is ended, and the lease is given back.
-pub async fn run(config: kube::Config, options: Options, env: Env, stop: CancellationToken) -> Result<(), Error> {
+/// What a manager shares with whatever else runs in its process.
+#[derive(Clone)]
+pub struct Shared {
+    /// A client for what any replica may do.
+    pub plain: kube::Client,
+    /// A client whose writes are sent only while this process leads.
+    pub guarded: kube::Client,
+    /// The term in which this process leads.
+    pub leading: Signal,
+    /// What has to be there before the process is ready.
+    pub readiness: Readiness,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// Wall time and randomness.
+    pub env: Env,
+    /// When to end.
+    pub stop: CancellationToken,
+}
+
+/// Nothing beside a manager.
+pub async fn alone(_: Shared) {}
+
+/// Runs until `stop`: then no new work is begun, what is under way is ended, and the lease is given back. `beside` is run
+/// with it, and waited for.
+pub async fn run<F: Future<Output = ()>>(
+    config: kube::Config,
+    options: Options,
+    env: Env,
+    stop: CancellationToken,
+    beside: impl FnOnce(Shared) -> F,
+) -> Result<(), Error> {
     let listener = listen(options.listen).await?;
     let address = listener.local_addr().unwrap_or(options.listen);
     let plain = connect(config).map_err(Error::Client)?;
@@ -76,7 +105,7 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
     let readiness = Readiness::default();
     let server = tokio::spawn(serve(listener, readiness.clone(), metrics.clone(), served.clone()));
     info!(%address, identity = %options.identity, version = env!("CARGO_PKG_VERSION"), "dapple manager started");
-    work(plain, options, env, metrics, readiness, stop).await;
+    work(plain, options, env, metrics, readiness, stop, beside).await;
     served.cancel();
     // A client that never finishes its request must not keep us.
     if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_WITHIN, server).await {
@@ -87,18 +116,19 @@ pub async fn run(config: kube::Config, options: Options, env: Env, stop: Cancell
 }
 
 /// All that [`run`] does but serving health and metrics: the election, and the families while this process leads.
-pub async fn work(
+pub async fn work<F: Future<Output = ()>>(
     plain: kube::Client,
     options: Options,
     env: Env,
     metrics: Arc<Metrics>,
     readiness: Readiness,
     stop: CancellationToken,
+    beside: impl FnOnce(Shared) -> F,
 ) {
     let fence = Fence::new(env.clone());
     let client = guarded(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
     let mut elector =
-        Elector::new(plain, &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
+        Elector::new(plain.clone(), &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
     let leading = elector.leading();
     let (lease, watched) = (options.lease.clone(), leading.clone());
     metrics.before_scrape(move |metrics| {
@@ -106,6 +136,15 @@ pub async fn work(
         Some(())
     });
 
+    let shared = Shared {
+        plain,
+        guarded: client.clone(),
+        leading: leading.clone(),
+        readiness: readiness.clone(),
+        metrics: metrics.clone(),
+        env: env.clone(),
+        stop: stop.clone(),
+    };
     let recorder =
         Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
     options.families.iter().for_each(|family| readiness.note(family.name(), false));
@@ -131,7 +170,7 @@ pub async fn work(
             warn!(?STOP_WITHIN, "work under way did not end in time");
         }
     };
-    elector.run(stop, idle).await;
+    tokio::join!(elector.run(stop, idle), beside(shared));
 }
 
 /// Serves a family whenever the cluster lets it, until stopped.

@@ -46,6 +46,8 @@ pub struct Metrics {
     patches_applied: Counter,
     patches_errors: Counter,
     patches_seconds: Histogram,
+    admissions: Family<Two, Counter>,
+    admission_seconds: Family<One, Histogram>,
 }
 
 /// How a reconcile ended.
@@ -108,6 +110,8 @@ impl Metrics {
             patches_applied: Counter::default(),
             patches_errors: Counter::default(),
             patches_seconds: seconds_histogram(),
+            admissions: Family::default(),
+            admission_seconds: Family::new_with_constructor(seconds_histogram),
         };
         metrics.register_standard();
         metrics.register_ours();
@@ -149,6 +153,10 @@ impl Metrics {
         let help = "Variants whose patches do not apply, or whose pods the API server refuses";
         registry.register("daemonset_patches_errors", help, self.patches_errors.clone());
         let help = "Time to match and apply the patches of a DaemonSet for all its nodes";
+        let name = |suffix: &str| format!("dapple_admission_{suffix}");
+        registry.register(name("requests"), "Admission requests per webhook and answer", self.admissions.clone());
+        let seconds = self.admission_seconds.clone();
+        registry.register_with_unit(name("duration"), "Time to answer an admission request", Unit::Seconds, seconds);
         let seconds = self.patches_seconds.clone();
         registry.register_with_unit("daemonset_patches_duration", help, Unit::Seconds, seconds);
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
@@ -227,6 +235,13 @@ impl Metrics {
     /// An object could not be read.
     pub fn malformed(&self, kind: &str) {
         self.malformed.get_or_create(&one("kind", kind)).inc();
+    }
+
+    /// An admission request was answered.
+    pub fn admission(&self, webhook: &str, is_allowed: bool, took: Duration) {
+        let answer = if is_allowed { "allowed" } else { "refused" };
+        self.admissions.get_or_create(&[("webhook", webhook.to_owned()), ("answer", answer.to_owned())]).inc();
+        self.admission_seconds.get_or_create(&one("webhook", webhook)).observe(took.as_secs_f64());
     }
 
     /// So many patches went into a pod.

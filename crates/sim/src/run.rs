@@ -210,7 +210,7 @@ impl Run {
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());
-        tokio::spawn(manager::work(link.client(), options, env, metrics, readiness, stop.clone()));
+        tokio::spawn(manager::work(link.client(), options, env, metrics, readiness, stop.clone(), manager::alone));
         Process { link, stop, clock, back_at: None }
     }
 

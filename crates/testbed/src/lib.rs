@@ -5,6 +5,7 @@
 //! [`clean_leftovers`] can end it from anywhere, and a reused pid is never harmed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod balancer;
 mod cancel;
 mod certs;
 mod cluster;

@@ -5,7 +5,9 @@ use crate::support::{dapple, dapple_in, text};
 #[test]
 fn help_names_every_command() {
     let help = text(&dapple(&["--help"]).stdout);
-    for command in ["up", "down", "status", "plan", "get", "rollout", "adopt", "manager", "crds", "completion"] {
+    for command in
+        ["up", "down", "status", "plan", "get", "rollout", "adopt", "tenancy", "manager", "crds", "completion"]
+    {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} is not in\n{help}");
     }
 }
@@ -59,6 +61,9 @@ fn bad_input_is_named() {
         (vec!["get", "ds", "x", "-A"], vec!["--all-namespaces"]),
         (vec!["adopt", "group"], vec!["group", "daemonset"]),
         (vec!["adopt", "daemonset", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["tenancy", "check", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["tenancy", "check", "--tenant-label", "a'b"], vec!["--tenant-label", "dapple.dev/tenant"]),
+        (vec!["tenancy", "enforce", "--as", "shout"], vec!["--as", "audit", "warn", "deny"]),
     ] {
         let output = dapple_in(nowhere.path(), &args);
         let said = text(&output.stderr);

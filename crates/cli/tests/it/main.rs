@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod adopt;
+mod authors;
 mod commands;
 mod fake;
 mod lease;
@@ -13,4 +14,7 @@ mod rollout;
 mod rollout_live;
 mod snapshots;
 mod support;
+mod tenancy;
 mod up;
+mod users;
+mod webhooks;

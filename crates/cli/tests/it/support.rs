@@ -62,19 +62,16 @@ impl Drop for Manager {
 impl Manager {
     /// Starts a manager. Its lease outlasts an API server that stands still for some seconds.
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf) -> Self {
+        Self::with(kubeconfig, log, &["--listen", "127.0.0.1:0"])
+    }
+
+    /// As [`Manager::start`], with more flags.
+    pub(crate) fn with(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let file = std::fs::File::create(&log).unwrap();
         let child = Command::new(DAPPLE)
-            .args([
-                "manager",
-                "--listen",
-                "127.0.0.1:0",
-                "--lease-duration",
-                "15s",
-                "--log",
-                "debug,hyper_util=info,tower=info",
-                "--kubeconfig",
-            ])
+            .args(["manager", "--lease-duration", "15s", "--log", "debug,hyper_util=info,tower=info", "--kubeconfig"])
             .arg(kubeconfig)
+            .args(flags)
             .stdin(Stdio::null())
             .stderr(file)
             .spawn()

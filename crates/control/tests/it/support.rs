@@ -129,7 +129,7 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
         gates,
     };
     let stop = CancellationToken::new();
-    let running = manager::run(config, options, Env::system(), stop.clone());
+    let running = manager::run(config, options, Env::system(), stop.clone(), manager::alone);
     tokio::spawn(async move { running.await.expect("the manager runs") });
     Manager { address, stop }
 }

@@ -1,0 +1,219 @@
+//! Judging DaemonSets: by the rules, and by what the API server says of every kind of pod that would come of them.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
+use dapple_api::selector::Selector;
+use dapple_api::verdict::Verdict;
+use dapple_edit::daemonset::{blame, judge_set};
+use dapple_edit::render::hash;
+use dapple_plan::census::Census;
+use dapple_plan::daemonset::kinds::{Kind, fights, kinds, rendered};
+use futures::StreamExt;
+use kube::Client;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::prove::{Complaint, Proof, prove};
+
+/// So many kinds of pods are asked about for one request; the controller asks about the rest.
+const MOST_QUESTIONS: usize = 32;
+/// Questions under way at once.
+const AT_ONCE: usize = 8;
+/// The time for all of them. The API server waits for our answer meanwhile, and must not give up.
+const ASK_WITHIN: Duration = Duration::from_millis(2_500);
+/// Proofs that are remembered.
+const MOST_PROOFS: usize = 4_096;
+/// A refusal is asked for again after this time: the cluster may know more by then.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+
+/// What names a rendering: the hash of its template, and of each patch in order.
+type Key = Vec<String>;
+
+/// Judges DaemonSets.
+pub struct DaemonSets {
+    client: Client,
+    namespace: String,
+    proofs: Mutex<Proofs>,
+}
+
+/// What the API server has said, the oldest first.
+#[derive(Default)]
+struct Proofs {
+    known: BTreeMap<Key, (Proof, Instant, u64)>,
+    order: BTreeMap<u64, Key>,
+    next: u64,
+}
+
+impl Proofs {
+    fn get(&mut self, key: &Key) -> Option<Proof> {
+        let (proof, since, number) = self.known.get_mut(key)?;
+        if matches!(proof, Proof::Refused(_)) && since.elapsed() > REFUSED_FOR {
+            return None;
+        }
+        // What is asked for stays.
+        self.order.remove(number);
+        *number = self.next;
+        self.order.insert(self.next, key.clone());
+        self.next += 1;
+        Some(proof.clone())
+    }
+
+    fn put(&mut self, key: Key, proof: Proof) {
+        if let Some((_, _, number)) = self.known.insert(key.clone(), (proof, Instant::now(), self.next)) {
+            self.order.remove(&number);
+        }
+        self.order.insert(self.next, key);
+        self.next += 1;
+        while self.known.len() > MOST_PROOFS {
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+impl DaemonSets {
+    /// Asks the API server by this client, in dapple's own namespace.
+    pub fn new(client: Client, namespace: String) -> Self {
+        Self { client, namespace, proofs: Mutex::default() }
+    }
+
+    /// Everything that is to be said of a DaemonSet.
+    pub async fn judge(
+        &self,
+        set: &DaemonSet,
+        old: Option<&DaemonSet>,
+        census: impl FnOnce(&[Selector]) -> Option<(Vec<dapple_plan::census::Class>, bool)>,
+    ) -> Verdict {
+        let mut verdict = judge_set(set, old);
+        if !verdict.is_ok() {
+            return verdict;
+        }
+        let spec = &set.spec;
+        let selectors: Vec<Selector> =
+            spec.patches.iter().filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
+        let known = census(&selectors);
+        let classes = known.as_ref().map(|(classes, _)| classes.as_slice()).unwrap_or_default();
+        let kinds = kinds(spec, classes);
+        if known.is_some_and(|(_, has_nodes)| has_nodes) {
+            for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
+                if let [only] = kind.patches.as_slice() {
+                    verdict.warn(&format!("spec.patches[{only}]"), "it matches no node today");
+                }
+            }
+        }
+        fights(spec, &kinds).into_iter().for_each(|fight| verdict.warnings.push(fight));
+        self.ask(spec, &kinds, &mut verdict).await;
+        verdict
+    }
+
+    /// Has the API server look at every kind of pod.
+    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], verdict: &mut Verdict) {
+        let template = hash(&spec.template.0);
+        let patches: Vec<String> = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
+        let key = |kind: &Kind| {
+            let applied = kind.patches.iter().filter_map(|index| patches.get(*index).cloned());
+            std::iter::once(template.clone()).chain(applied).collect::<Key>()
+        };
+        let (mut proofs, mut open) = (Vec::new(), Vec::new());
+        for kind in kinds {
+            let known = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&key(kind));
+            match known {
+                Some(proof) => proofs.push((kind, proof)),
+                None => open.push(kind),
+            }
+        }
+        let unasked = open.split_off(open.len().min(MOST_QUESTIONS));
+        let mut questions = Vec::new();
+        for kind in open {
+            if let Ok(template) = rendered(spec, &kind.patches) {
+                questions.push(self.ask_about(kind, template));
+            }
+        }
+        let (mut waiting, first) = (questions.len(), kinds.first());
+        let mut answers = futures::stream::iter(questions).buffer_unordered(AT_ONCE);
+        let end = tokio::time::sleep(ASK_WITHIN);
+        tokio::pin!(end);
+        while waiting > 0 {
+            let answer = tokio::select! { biased; answer = answers.next() => answer, () = &mut end => None };
+            let Some((kind, proof)) = answer else { break };
+            waiting -= 1;
+            if !matches!(proof, Proof::Unknown(_)) {
+                self.proofs.lock().unwrap_or_else(PoisonError::into_inner).put(key(kind), proof.clone());
+            }
+            proofs.push((kind, proof));
+        }
+        if waiting > 0 {
+            proofs.extend(first.map(|kind| (kind, Proof::Unknown("it took too long".to_owned()))));
+        }
+        if !unasked.is_empty() {
+            let text = format!("{} further kinds of pods are looked at before any pod is replaced", unasked.len());
+            verdict.warn("spec.patches", text);
+        }
+        tell(spec, proofs, verdict);
+    }
+
+    async fn ask_about<'k>(&self, kind: &'k Kind, template: Value) -> (&'k Kind, Proof) {
+        (kind, prove(&self.client, &self.namespace, &template).await)
+    }
+}
+
+/// Puts what the API server said into the verdict: each complaint once, at the field that it is about.
+fn tell(spec: &DaemonSetSpec, mut proofs: Vec<(&Kind, Proof)>, verdict: &mut Verdict) {
+    proofs.sort_by_key(|(kind, _)| kind.patches.len());
+    for (kind, proof) in proofs {
+        match proof {
+            Proof::Taken => {}
+            Proof::Refused(complaints) => {
+                for Complaint { field, reason, text } in complaints {
+                    let field = blame(spec, &kind.patches, &field);
+                    if !verdict.errors.iter().any(|known| known.field == field && known.text == text) {
+                        verdict.refuse(field, reason.reason(), text);
+                    }
+                }
+            }
+            Proof::Unknown(why) => {
+                let text = format!(
+                    "the API server did not say whether it takes such pods: {why}; dapple asks again before \
+                                    it replaces any"
+                );
+                if !verdict.warnings.iter().any(|known| known.contains("did not say whether")) {
+                    verdict.warn("spec.template", text);
+                }
+            }
+        }
+    }
+}
+
+/// What a census says of selectors.
+pub fn classes(census: &Census, selectors: &[Selector]) -> (Vec<dapple_plan::census::Class>, bool) {
+    (census.classes(selectors), !census.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proofs_that_nobody_asks_for_are_forgotten_first() {
+        let mut proofs = Proofs::default();
+        let key = |number: usize| vec![number.to_string()];
+        (0..MOST_PROOFS).for_each(|number| proofs.put(key(number), Proof::Taken));
+        assert_eq!(proofs.get(&key(0)), Some(Proof::Taken));
+        proofs.put(key(MOST_PROOFS), Proof::Taken);
+        assert_eq!(proofs.get(&key(1)), None, "the one that was asked for longest ago");
+        assert_eq!(proofs.get(&key(0)), Some(Proof::Taken));
+        assert_eq!(proofs.known.len(), proofs.order.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_asked_for_again() {
+        let mut proofs = Proofs::default();
+        proofs.put(vec!["a".into()], Proof::Refused(Vec::new()));
+        assert!(proofs.get(&vec!["a".into()]).is_some());
+        tokio::time::advance(REFUSED_FOR * 2).await;
+        assert!(proofs.get(&vec!["a".into()]).is_none());
+    }
+}

@@ -1,0 +1,276 @@
+//! Every webhook: what it is asked about, and what happens while nobody answers.
+//!
+//! | webhook | asked about | while dapple is down |
+//! |---|---|---|
+//! | `daemonset-patches.kruise.io` | new DaemonSets, and changes of their spec | refused: nobody would serve them, and a mistake in one reaches every node |
+//! | `podmarkers.dapple.dev` and the other validators | the same of the other kinds | refused, for the same reason |
+//! | `nodepool-deletion.dapple.dev` | NodePools that are deleted | deleted: nodes lose nothing by it |
+//! | `daemonset-defaults.dapple.dev` | the same as the first | taken as they are: dapple knows the defaults anyway |
+//!
+//! Nothing else is ever asked about: no deletion but that one, no status, no change that leaves the spec as it is (such as
+//! the end of a finalizer), and no DaemonSet of kube-system or of dapple's own namespace, which may have to be there
+//! before dapple can run. The kinds are all our own, so no other workload of the cluster waits for us.
+
+use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL};
+use dapple_api::{daemonset, group, marker, pool};
+use serde_json::{Value, json};
+
+/// The ValidatingWebhookConfiguration for DaemonSets.
+pub const DAEMONSET_CONFIGURATION: &str = "daemonset-patches-validator";
+/// The ValidatingWebhookConfiguration for everything else.
+pub const VALIDATING_CONFIGURATION: &str = "dapple-validator";
+/// The MutatingWebhookConfiguration.
+pub const MUTATING_CONFIGURATION: &str = "dapple-defaults";
+/// Where versions are converted.
+pub const CONVERT: &str = "/convert";
+
+/// A webhook.
+#[derive(Debug, Clone, Copy)]
+pub struct Hook {
+    /// The configuration that it is in.
+    pub configuration: &'static str,
+    /// Its name.
+    pub name: &'static str,
+    /// Where it is served.
+    pub path: &'static str,
+    /// What it does.
+    pub job: Job,
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    operations: &'static [&'static str],
+    /// What has to differ for a change to be of interest.
+    concerns: &'static [&'static str],
+    is_needed: bool,
+    may_be_needed_first: bool,
+    seconds: u8,
+}
+
+/// What a webhook does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Job {
+    /// Judges an object.
+    Validate,
+    /// Judges a deletion.
+    Delete,
+    /// Fills in what an object leaves out.
+    Default,
+}
+
+const WRITES: &[&str] = &["CREATE", "UPDATE"];
+const SPEC: &[&str] = &["spec"];
+
+const fn validator(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
+    Hook {
+        configuration: VALIDATING_CONFIGURATION,
+        name,
+        path,
+        job: Job::Validate,
+        group,
+        version: "v1alpha1",
+        resource,
+        operations: WRITES,
+        concerns: SPEC,
+        is_needed: true,
+        may_be_needed_first: false,
+        seconds: 3,
+    }
+}
+
+/// All of them.
+pub const HOOKS: [Hook; 11] = [
+    Hook {
+        configuration: DAEMONSET_CONFIGURATION,
+        version: "v1beta1",
+        may_be_needed_first: true,
+        seconds: 5,
+        ..validator("daemonset-patches.kruise.io", "/validate-daemonset-patches", daemonset::GROUP, "daemonsets")
+    },
+    Hook {
+        configuration: MUTATING_CONFIGURATION,
+        job: Job::Default,
+        version: "v1beta1",
+        is_needed: false,
+        may_be_needed_first: true,
+        ..validator("daemonset-defaults.dapple.dev", "/default-daemonset", daemonset::GROUP, "daemonsets")
+    },
+    validator("podmarkers.dapple.dev", "/validate-podmarker", marker::GROUP, "podmarkers"),
+    validator("nodegroups.dapple.dev", "/validate-nodegroup", group::GROUP, "nodegroups"),
+    validator("propagationpolicies.dapple.dev", "/validate-propagationpolicy", group::GROUP, "propagationpolicies"),
+    validator("overridepolicies.dapple.dev", "/validate-overridepolicy", group::GROUP, "overridepolicies"),
+    Hook { version: "v1beta1", ..validator("nodepools.dapple.dev", "/validate-nodepool", pool::GROUP, "nodepools") },
+    Hook {
+        job: Job::Delete,
+        version: "v1beta1",
+        operations: &["DELETE"],
+        is_needed: false,
+        ..validator("nodepool-deletion.dapple.dev", "/delete-nodepool", pool::GROUP, "nodepools")
+    },
+    validator("yurtappsets.dapple.dev", "/validate-yurtappset", pool::GROUP, "yurtappsets"),
+    validator("yurtappdaemons.dapple.dev", "/validate-yurtappdaemon", pool::GROUP, "yurtappdaemons"),
+    Hook {
+        concerns: &["subject", "replacements"],
+        ..validator("replacements.dapple.dev", "/validate-replacement", pool::GROUP, "yurtappconfigurationreplacements")
+    },
+];
+
+/// Where webhooks are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// Through a Service.
+    Service {
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// Its port.
+        port: u16,
+    },
+    /// Under a URL, without a path.
+    Url(String),
+}
+
+impl Reach {
+    /// The names that a certificate must hold.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Service { name, namespace, .. } => vec![
+                format!("{name}.{namespace}.svc"),
+                format!("{name}.{namespace}.svc.cluster.local"),
+                format!("{name}.{namespace}"),
+            ],
+            Self::Url(url) => {
+                let host = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+                let host = host.split('/').next().unwrap_or_default();
+                let host = match host.strip_prefix('[') {
+                    Some(six) => six.split(']').next().unwrap_or_default(),
+                    None => host.rsplit_once(':').map_or(host, |(host, _)| host),
+                };
+                vec![host.to_owned()]
+            }
+        }
+    }
+
+    /// As a `clientConfig`.
+    pub fn client_config(&self, path: &str, bundle: &str) -> Value {
+        let bundle = json!(k8s_openapi::ByteString(bundle.as_bytes().to_vec()));
+        match self {
+            Self::Service { name, namespace, port } => {
+                json!({"service": {"name": name, "namespace": namespace, "path": path, "port": port}, "caBundle": bundle})
+            }
+            Self::Url(url) => json!({"url": format!("{}{path}", url.trim_end_matches('/')), "caBundle": bundle}),
+        }
+    }
+}
+
+impl Hook {
+    /// The CRD of its kind.
+    pub fn crd(&self) -> String {
+        format!("{}.{}", self.resource, self.group)
+    }
+
+    /// As part of its configuration. `namespace` is dapple's own.
+    fn render(&self, reach: &Reach, bundle: &str, namespace: &str) -> Value {
+        let mut conditions = Vec::new();
+        if self.operations == WRITES {
+            let differs = |field: &&str| format!("object.?{field} != oldObject.?{field}");
+            let differs: Vec<String> = self.concerns.iter().map(differs).collect();
+            let expression = format!("request.operation == 'CREATE' || {}", differs.join(" || "));
+            conditions.push(json!({"name": "says-something-new", "expression": expression}));
+        }
+        let excluded = json!({"matchExpressions": [{
+            "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", namespace],
+        }]});
+        let mut hook = json!({
+            "name": self.name,
+            "clientConfig": reach.client_config(self.path, bundle),
+            "rules": [{
+                "apiGroups": [self.group],
+                "apiVersions": [self.version],
+                "operations": self.operations,
+                "resources": [self.resource],
+                "scope": "*",
+            }],
+            "failurePolicy": if self.is_needed { "Fail" } else { "Ignore" },
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": if self.may_be_needed_first { excluded } else { json!({}) },
+            "objectSelector": {},
+            "sideEffects": "None",
+            "timeoutSeconds": self.seconds,
+            "admissionReviewVersions": ["v1"],
+            "matchConditions": conditions,
+        });
+        if self.job == Job::Default {
+            hook["reinvocationPolicy"] = "IfNeeded".into();
+        }
+        hook
+    }
+}
+
+/// The configurations of these hooks, each with its kind.
+pub fn configurations(hooks: &[Hook], reach: &Reach, bundle: &str, namespace: &str) -> Vec<Value> {
+    let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION];
+    let configuration = |name: &str| {
+        let hooks: Vec<Value> = hooks
+            .iter()
+            .filter(|hook| hook.configuration == name)
+            .map(|hook| hook.render(reach, bundle, namespace))
+            .collect();
+        let kind = if name == MUTATING_CONFIGURATION { "Mutating" } else { "Validating" };
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": {"name": name, "labels": {MANAGED_BY_LABEL: MANAGED_BY}},
+            "webhooks": hooks,
+        })
+    };
+    names.iter().map(|name| configuration(name)).collect()
+}
+
+/// Whether what was found says all that is wanted; what the API server has added is no difference.
+pub fn says(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, wanted)| says(found.get(key).unwrap_or(&Value::Null), wanted))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| says(found, wanted))
+        }
+        // An empty list or object is as good as none.
+        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
+        (found, wanted) => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hook_has_its_own_name_and_path() {
+        let mut names: Vec<&str> = HOOKS.iter().flat_map(|hook| [hook.name, hook.path]).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 2 * HOOKS.len());
+    }
+
+    #[test]
+    fn a_certificate_holds_the_names_that_are_called() {
+        let url = |url: &str| Reach::Url(url.to_owned()).names();
+        assert_eq!(url("https://127.0.0.1:9443"), ["127.0.0.1"]);
+        assert_eq!(url("https://[::1]:9443/base"), ["::1"]);
+        assert_eq!(url("https://hooks.example"), ["hooks.example"]);
+        let service = Reach::Service { name: "a".into(), namespace: "b".into(), port: 443 };
+        assert!(service.names().contains(&"a.b.svc".to_owned()));
+    }
+
+    #[test]
+    fn what_the_api_server_adds_is_no_difference() {
+        let wanted = json!({"a": 1, "list": [{"b": 2}], "none": {}});
+        assert!(says(&json!({"a": 1, "more": 3, "list": [{"b": 2, "c": 3}]}), &wanted));
+        for other in [json!({"a": 2, "list": [{"b": 2}]}), json!({"a": 1, "list": []}), json!({"list": [{"b": 2}]})] {
+            assert!(!says(&other, &wanted), "{other}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Telling the API server whom to ask: webhook configurations and the conversion of DaemonSets, kept as they should be, and
+//! certificates, renewed in time. Done by whoever leads, once it serves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
+use dapple_control::env::Env;
+use dapple_control::install::find_crd;
+use dapple_control::signal::Signal;
+use dapple_plan::certificate::{Lifetimes, next};
+use http::Method;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, PartialObjectMeta, PostParams};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, says};
+use crate::secret::Contents;
+use crate::serve::{Identity, certified_key};
+
+const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
+
+/// Where certificates come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// dapple makes them, and keeps them in a Secret of this name.
+    Own {
+        /// The Secret.
+        secret: String,
+        /// How long they last.
+        lifetimes: Lifetimes,
+    },
+    /// Somebody else makes them: `tls.crt`, `tls.key` and `ca.crt` in this folder, read again when they change.
+    Files(std::path::PathBuf),
+}
+
+/// Why webhooks cannot be registered, or certificates not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused.
+    #[error("{what}: {error}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// What it said.
+        error: Box<kube::Error>,
+    },
+    /// CRDs could not be looked at.
+    #[error(transparent)]
+    Install(#[from] dapple_control::install::Error),
+    /// No certificate could be made.
+    #[error("no certificate can be made: {0}")]
+    Make(#[from] rcgen::Error),
+    /// A certificate cannot be used.
+    #[error("the certificate cannot be used: {0}")]
+    Use(#[from] crate::serve::BadCertificate),
+    /// A file cannot be read.
+    #[error("cannot read {path}: {error}")]
+    File {
+        /// Which one.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+fn refused(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
+    let what = what.into();
+    |error| Error::Refused { what, error: Box::new(error) }
+}
+
+/// Keeps certificates and registrations.
+pub struct Registrar {
+    /// For what every replica may do.
+    pub plain: Client,
+    /// For what only the leader may do.
+    pub guarded: Client,
+    /// The term in which this process leads.
+    pub leading: Signal,
+    /// dapple's namespace.
+    pub namespace: String,
+    /// Where webhooks are reached.
+    pub reach: Reach,
+    /// Where certificates come from.
+    pub source: Source,
+    /// What is served with.
+    pub identity: Identity,
+    /// Wall time.
+    pub env: Env,
+    /// The version of the CRD of DaemonSets at which its conversion was right, with the bundle it had.
+    pub converted: tokio::sync::Mutex<Option<(String, String)>>,
+}
+
+impl Registrar {
+    /// Has a certificate to serve with, waiting for as long as it takes.
+    pub async fn prepare(&self, stop: &CancellationToken) {
+        while let Err(error) = self.load().await {
+            warn!(%error, "there is nothing to serve webhooks with yet; trying again");
+            tokio::select! { biased; () = stop.cancelled() => return, () = tokio::time::sleep(self.pace()) => {} }
+        }
+    }
+
+    /// Keeps everything right until stopped. Registers nothing before it is called: then there is somebody to be asked.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut said = String::new();
+        while !stop.is_cancelled() {
+            let done = tokio::select! { biased; () = stop.cancelled() => return, done = self.look() => done };
+            match done {
+                Ok(()) => said.clear(),
+                Err(error) => {
+                    let text = error.to_string();
+                    if text != said {
+                        warn!(%error, "webhooks are not as they should be; trying again");
+                    }
+                    said = text;
+                }
+            }
+            tokio::select! { biased; () = stop.cancelled() => return, () = tokio::time::sleep(self.pace()) => {} }
+        }
+    }
+
+    /// How often to look: several times before anybody could be too late.
+    fn pace(&self) -> Duration {
+        match &self.source {
+            Source::Own { lifetimes, .. } => {
+                Duration::from_secs(lifetimes.settling().unsigned_abs()).div_f64(6.0).min(Duration::from_secs(5))
+            }
+            Source::Files(_) => Duration::from_secs(5),
+        }
+    }
+
+    async fn look(&self) -> Result<(), Error> {
+        let (bundle, contents) = self.load().await?;
+        if self.leading.get() == 0 {
+            return Ok(());
+        }
+        let is_published = self.publish(&bundle).await?;
+        if let (Source::Own { secret, lifetimes }, Some(contents)) = (&self.source, contents) {
+            self.renew(secret, *lifetimes, contents, is_published).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads certificates, makes them if there are none, and serves with them. Returns what callers are to trust.
+    async fn load(&self) -> Result<(String, Option<Contents>), Error> {
+        match &self.source {
+            Source::Files(folder) => {
+                let read = |name: &str| {
+                    let path = folder.join(name);
+                    std::fs::read_to_string(&path)
+                        .map_err(|error| Error::File { path: path.display().to_string(), error })
+                };
+                let (certificate, key, bundle) = (read("tls.crt")?, read("tls.key")?, read("ca.crt")?);
+                self.identity.set(&certificate, &key)?;
+                Ok((bundle, None))
+            }
+            Source::Own { secret, lifetimes } => {
+                let contents = self.shared(secret, *lifetimes).await?;
+                if let Err(error) = self.identity.set(&contents.certificate, &contents.key) {
+                    // The leader makes another. Until then, what was served with is served with.
+                    warn!(%error, secret, "the certificate cannot be used");
+                    if !self.identity.is_set() {
+                        return Err(error.into());
+                    }
+                }
+                Ok((contents.bundle(), Some(contents)))
+            }
+        }
+    }
+
+    /// The Secret's contents: of several replicas that find none, the first makes them.
+    async fn shared(&self, name: &str, lifetimes: Lifetimes) -> Result<Contents, Error> {
+        let secrets: Api<Secret> = Api::namespaced(self.plain.clone(), &self.namespace);
+        let what = || format!("Secret {}/{name}", self.namespace);
+        let found = secrets.get_opt(name).await.map_err(refused(what()))?;
+        if let Some(contents) = found.as_ref().and_then(Contents::read) {
+            return Ok(contents);
+        }
+        let made = Contents::new(&self.reach.names(), lifetimes, self.env.now().as_second())?;
+        let mut wanted = made.write(&self.namespace, name);
+        let written = match found {
+            None => secrets.create(&PostParams::default(), &wanted).await,
+            Some(mangled) => {
+                warn!(secret = name, "it cannot be read, and is made anew");
+                wanted.metadata.resource_version = mangled.metadata.resource_version;
+                secrets.replace(name, &PostParams::default(), &wanted).await
+            }
+        };
+        let written = match written {
+            Err(kube::Error::Api(status)) if status.code == 409 => secrets.get(name).await,
+            written => written,
+        };
+        info!(secret = name, "certificates for webhooks are made");
+        Ok(Contents::read(&written.map_err(refused(what()))?).unwrap_or(made))
+    }
+
+    /// Takes the next step of a renewal, if there is one.
+    async fn renew(
+        &self,
+        name: &str,
+        lifetimes: Lifetimes,
+        mut contents: Contents,
+        is_published: bool,
+    ) -> Result<(), Error> {
+        let is_usable = certified_key(&contents.certificate, &contents.key).is_ok();
+        let now = self.env.now().as_second();
+        let step = next(&contents.held(is_usable), is_published, lifetimes, now);
+        if !contents.take(step, &self.reach.names(), lifetimes, now)? {
+            return Ok(());
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.guarded.clone(), &self.namespace);
+        let wanted = contents.write(&self.namespace, name);
+        match secrets.replace(name, &PostParams::default(), &wanted).await {
+            // Somebody else was faster.
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            written => {
+                written.map_err(refused(format!("Secret {}/{name}", self.namespace)))?;
+                info!(secret = name, ?step, "certificates for webhooks");
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes configurations and conversion say what they should. True if they do.
+    async fn publish(&self, bundle: &str) -> Result<bool, Error> {
+        let crds: Api<CustomResourceDefinition> = Api::all(self.guarded.clone());
+        let mut versions = BTreeMap::new();
+        for crd in HOOKS.iter().map(Hook::crd).collect::<BTreeSet<String>>() {
+            let found = crds.get_metadata_opt(&crd).await.map_err(refused(format!("CRD {crd}")))?;
+            let is_ours =
+                |found: &PartialObjectMeta<_>| found.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == MANAGED_BY);
+            if let Some(found) = found.filter(is_ours) {
+                versions.insert(crd, found.resource_version().unwrap_or_default());
+            }
+        }
+        let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
+        let mut is_published = true;
+        for wanted in configurations(&ours, &self.reach, bundle, &self.namespace) {
+            is_published &= self.configure(&wanted).await?;
+        }
+        if let Some(version) = versions.remove(DAEMONSETS) {
+            // A CRD is large: it is read again only if somebody has changed it.
+            let looked_at = Some((version, bundle.to_owned()));
+            if *self.converted.lock().await != looked_at {
+                *self.converted.lock().await = self.convert(bundle).await?.map(|version| (version, bundle.to_owned()));
+            }
+        }
+        Ok(is_published)
+    }
+
+    /// Makes one configuration say what it should. False if it is somebody else's.
+    async fn configure(&self, wanted: &Value) -> Result<bool, Error> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (text(&wanted["kind"]), text(&wanted["metadata"]["name"]));
+        let path = format!("{CONFIGURATIONS}/{}s", kind.to_lowercase());
+        let what = || format!("{kind} {name}");
+        match self.request(Method::GET, &format!("{path}/{name}"), None).await {
+            Ok(found) if !is_ours(&found) => {
+                warn!(
+                    configuration = name,
+                    "it belongs to another product, and is left alone: nothing is validated by it"
+                );
+                Ok(false)
+            }
+            Ok(found) if says(&found, wanted) => Ok(true),
+            Ok(found) => {
+                let mut wanted = wanted.clone();
+                wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+                self.request(Method::PUT, &format!("{path}/{name}"), Some(&wanted)).await.map_err(refused(what()))?;
+                info!(configuration = name, "mended");
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.request(Method::POST, &path, Some(wanted)).await.map_err(refused(what()))?;
+                info!(configuration = name, "registered");
+                Ok(true)
+            }
+            Err(error) => Err(refused(what())(error)),
+        }
+    }
+
+    /// Has both versions of DaemonSets served, and converted by us. Returns the version of the CRD.
+    async fn convert(&self, bundle: &str) -> Result<Option<String>, Error> {
+        let Some(mut crd) = find_crd(&self.guarded, DAEMONSETS).await? else { return Ok(None) };
+        let version_of = |crd: &Value| crd["metadata"]["resourceVersion"].as_str().map(str::to_owned);
+        let conversion = json!({"strategy": "Webhook", "webhook": {
+            "clientConfig": self.reach.client_config(CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
+        let mut versions = crd["spec"]["versions"].clone();
+        for version in versions.as_array_mut().into_iter().flatten() {
+            version["served"] = true.into();
+        }
+        if says(&crd["spec"]["conversion"], &conversion) && versions == crd["spec"]["versions"] {
+            return Ok(version_of(&crd));
+        }
+        (crd["spec"]["conversion"], crd["spec"]["versions"]) = (conversion, versions);
+        let path = format!("{CRDS}/{DAEMONSETS}");
+        let written = self.request(Method::PUT, &path, Some(&crd)).await;
+        let written = written.map_err(refused(format!("CRD {DAEMONSETS}")))?;
+        info!(crd = DAEMONSETS, "all versions are served");
+        Ok(version_of(&written))
+    }
+
+    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
+        self.guarded.request(request.map_err(kube::Error::HttpError)?).await
+    }
+}

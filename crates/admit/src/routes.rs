@@ -1,0 +1,128 @@
+//! What is asked at which path, and who answers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use dapple_api::daemonset::default_patch;
+use dapple_api::group::{missing_in_override_policy, missing_in_propagation_policy};
+use dapple_api::pool::{
+    NODE_POOL_LABEL, Other, conflicts, missing_in_replacement, missing_in_yurt_app_set, validate_node_pool_deletion,
+};
+use dapple_api::selector::Selector;
+use dapple_api::verdict::Verdict;
+use dapple_control::metrics::Metrics;
+use dapple_edit::admission::{self, read};
+use kube::Client;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::daemonset::{DaemonSets, classes};
+use crate::hooks::{CONVERT, HOOKS, Job};
+use crate::review::{BadReview, Request, converted};
+use crate::surroundings::Surroundings;
+
+/// Whoever answers.
+pub struct Judges {
+    sets: DaemonSets,
+    known: Arc<Surroundings>,
+    metrics: Arc<Metrics>,
+}
+
+impl Judges {
+    /// Asks the API server by this client about pod templates, in dapple's own namespace.
+    pub fn new(client: Client, namespace: String, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
+        Self { sets: DaemonSets::new(client, namespace), known, metrics }
+    }
+
+    /// Answers a review.
+    pub async fn answer(&self, job: Job, body: &[u8]) -> Result<Value, BadReview> {
+        let request = Request::read(body)?;
+        Ok(match job {
+            Job::Validate => request.answer(&self.validate(&request).await, &[]),
+            Job::Delete => request.answer(&self.deletion(&request), &[]),
+            Job::Default => request.answer(&Verdict::default(), &default_patch(&request.object)),
+        })
+    }
+
+    async fn validate(&self, request: &Request) -> Verdict {
+        if request.kind.kind == "DaemonSet" {
+            return self.daemonset(request).await;
+        }
+        let mut verdict = admission::judge(&request.object, request.old()).unwrap_or_default();
+        if verdict.is_ok() {
+            self.look_around(request, &mut verdict);
+        }
+        verdict
+    }
+
+    async fn daemonset(&self, request: &Request) -> Verdict {
+        let set = match read(&request.object) {
+            Ok(set) => set,
+            Err(error) => return Verdict { errors: vec![error], warnings: Vec::new() },
+        };
+        let old = request.old().and_then(|old| read(old).ok());
+        let census = |selectors: &[_]| Some(classes(&self.known.census(), selectors));
+        self.sets.judge(&set, old.as_ref(), census).await
+    }
+
+    /// What only the cluster can tell.
+    fn look_around(&self, request: &Request, verdict: &mut Verdict) {
+        let has_group = |name: &str| self.known.groups().has(name);
+        let has_pool = |name: &str| self.known.pools().has(name);
+        let object = &request.object;
+        let found = match request.kind.kind.as_str() {
+            "PropagationPolicy" => read(object).map(|policy| missing_in_propagation_policy(&policy, has_group)),
+            "OverridePolicy" => read(object).map(|policy| missing_in_override_policy(&policy, has_group)),
+            "YurtAppSet" => read(object).map(|set| missing_in_yurt_app_set(&set, has_pool)),
+            "YurtAppConfigurationReplacement" => read(object).map(|replacement| {
+                let others = self.known.replacements(&request.namespace);
+                let others = others.iter().filter(|(name, _)| *name != request.name);
+                let others = others.map(|(name, known)| Other {
+                    name,
+                    created: known.created.as_ref(),
+                    subject: &known.subject,
+                });
+                let mut verdict = conflicts(&replacement, others);
+                verdict.warnings.extend(missing_in_replacement(&replacement, has_pool).warnings);
+                verdict
+            }),
+            _ => return,
+        };
+        if let Ok(found) = found {
+            verdict.errors.extend(found.errors);
+            verdict.warnings.extend(found.warnings);
+        }
+    }
+
+    fn deletion(&self, request: &Request) -> Verdict {
+        validate_node_pool_deletion(&self.known.census().names_of(&Selector::exactly(NODE_POOL_LABEL, &request.name)))
+    }
+}
+
+/// All paths.
+pub fn routes(judges: Arc<Judges>) -> Router {
+    let mut router = Router::new().route("/healthz", get(|| async { "ok\n" }));
+    for hook in HOOKS {
+        let judges = judges.clone();
+        let answer = move |body: Bytes| async move {
+            let begun = Instant::now();
+            let answer = judges.answer(hook.job, &body).await;
+            let is_allowed = answer.as_ref().is_ok_and(|answer| answer["response"]["allowed"] == true);
+            judges.metrics.admission(hook.name, is_allowed, begun.elapsed());
+            respond(answer)
+        };
+        router = router.route(hook.path, post(answer));
+    }
+    router.route(CONVERT, post(|body: Bytes| async move { respond(converted(&body)) }))
+}
+
+fn respond(answer: Result<Value, BadReview>) -> Response {
+    match answer {
+        Ok(answer) => ([("content-type", "application/json")], answer.to_string()).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    }
+}

@@ -1,0 +1,125 @@
+//! Who may write PodMarkers and OverridePolicies, by real users: nobody gets through dapple what they may not do themselves.
+
+use serde_json::{Value, json};
+
+use crate::support::{dapple, eventually, own_cluster, text};
+use crate::users::{User, bind, policies_are_sound, refused, role};
+
+const MARKERS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podmarkers";
+const OVERRIDES: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/namespaces/default/overridepolicies";
+
+fn marker(name: &str, probe: Option<Value>) -> Value {
+    let mut marker = json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodMarker", "metadata": {"name": name},
+        "spec": {"markItems": {"labels": {"marked": "yes"}}},
+    });
+    if let Some(probe) = probe {
+        let probes = json!([{"containers": [{"name": "c"}], "probe": probe}]);
+        marker["spec"]["matchRequirements"] = json!({"podProbes": probes});
+    }
+    marker
+}
+
+fn exec() -> Value {
+    json!({"exec": {"command": ["cat", "/etc/passwd"]}})
+}
+
+fn override_policy(name: &str) -> Value {
+    let rule = json!({"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "v2"}]});
+    json!({
+        "apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": name}, "spec": {"overrideRules": [rule]},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
+    let (cluster, client) = own_cluster().await;
+    let kubeconfig = cluster.admin_kubeconfig().to_str().unwrap();
+    // Twice: installing again changes nothing.
+    for _ in 0..2 {
+        let installed = dapple(&["up", "--cluster", "--yes", "--kubeconfig", kubeconfig]);
+        assert!(installed.status.success(), "{}", text(&installed.stderr));
+    }
+    let pods = |resource: &str, verb: &str| json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]});
+    role(
+        &client,
+        "write-objects",
+        json!([
+            {"apiGroups": ["apps.kruise.io"], "resources": ["podmarkers"], "verbs": ["*"]},
+            {"apiGroups": ["groupmanagement.kubeedge.io"], "resources": ["overridepolicies"], "verbs": ["*"]},
+        ]),
+    )
+    .await;
+    role(&client, "patch-pods", json!([pods("pods", "patch")])).await;
+    role(&client, "exec-pods", json!([pods("pods/exec", "create")])).await;
+    role(&client, "create-pods", json!([pods("pods", "create")])).await;
+    for (user, roles) in [
+        ("wanda", &["write-objects"][..]),
+        ("mark", &["write-objects", "patch-pods"]),
+        ("rita", &["write-objects", "patch-pods", "exec-pods"]),
+        ("dora", &["write-objects", "create-pods"]),
+    ] {
+        for role in roles {
+            bind(&client, user, role, Some("default")).await;
+        }
+    }
+    let user = |name| User::new(&cluster, name);
+    let (writer, marks, runs, deploys) =
+        (user("wanda").await, user("mark").await, user("rita").await, user("dora").await);
+
+    let no_patch = ["whoever writes its spec needs permission to patch pods in namespace default: wanda lacks it"];
+    eventually("the policy on markers is in effect", || async {
+        let said = writer.would_create(MARKERS, &marker("w", None)).await.err().unwrap_or_default();
+        if said.contains(no_patch[0]) { Ok(()) } else { Err(said) }
+    })
+    .await;
+    markers(&writer, &marks, &runs, &no_patch).await;
+    overrides(&writer, &deploys).await;
+
+    let admin = user("root").await;
+    bind(&client, "root", "cluster-admin", None).await;
+    let any = marker("any", Some(exec()));
+    eventually("the administrator is one", || admin.would_create(MARKERS, &any)).await;
+    policies_are_sound(&admin, &["dapple-podmarker-authors", "dapple-overridepolicy-authors"]).await;
+    cluster.stop().await.unwrap();
+}
+
+async fn markers(writer: &User, marks: &User, runs: &User, no_patch: &[&str]) {
+    let no_exec =
+        ["an exec probe of a PodMarker runs a command in pods", "create pods/exec in namespace default: mark"];
+    let http = json!({"httpGet": {"port": 80}});
+    refused(writer.create(MARKERS, &marker("a", None)).await, no_patch);
+    marks.create(MARKERS, &marker("a", None)).await.unwrap();
+    marks.create(MARKERS, &marker("asks", Some(http))).await.unwrap();
+    refused(marks.create(MARKERS, &marker("b", Some(exec()))).await, &no_exec);
+    runs.create(MARKERS, &marker("b", Some(exec()))).await.unwrap();
+
+    let [a, b] = ["a", "b"].map(|name| format!("{MARKERS}/{name}"));
+    let more = json!({"spec": {"markItems": {"labels": {"marked": "more"}}}});
+    refused(writer.patch(&a, &more).await, no_patch);
+    refused(marks.patch(&a, &json!({"spec": marker("a", Some(exec()))["spec"]})).await, &no_exec);
+    marks.patch(&a, &more).await.unwrap();
+    refused(marks.patch(&b, &more).await, &no_exec);
+    // What leaves the spec as it is, whoever may write the object may do; and delete it.
+    for path in [&a, &b] {
+        writer.patch(path, &json!({"metadata": {"labels": {"seen": "yes"}}})).await.unwrap();
+        writer.delete(path).await.unwrap();
+    }
+}
+
+async fn overrides(writer: &User, deploys: &User) {
+    let no_create = ["an OverridePolicy decides what pods run", "create pods in namespace default: wanda lacks it"];
+    eventually("the policy on OverridePolicies is in effect", || async {
+        let said = writer.would_create(OVERRIDES, &override_policy("w")).await.err().unwrap_or_default();
+        if said.contains(no_create[0]) { Ok(()) } else { Err(said) }
+    })
+    .await;
+    refused(writer.create(OVERRIDES, &override_policy("o")).await, &no_create);
+    deploys.create(OVERRIDES, &override_policy("o")).await.unwrap();
+    let path = format!("{OVERRIDES}/o");
+    refused(writer.patch(&path, &json!({"spec": {"overrideRules": []}})).await, &no_create);
+    writer.patch(&path, &json!({"metadata": {"annotations": {"dapple.dev/suspend": "true"}}})).await.unwrap();
+    deploys.patch(&path, &json!({"spec": {"overrideRules": []}})).await.unwrap();
+    writer.delete(&path).await.unwrap();
+}

@@ -1,0 +1,104 @@
+//! Real users, by client certificates, and what the API server answers them.
+
+use dapple_control::install::apply;
+use dapple_testbed::Cluster;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use crate::support::eventually;
+
+/// Somebody whom the API server knows by certificate.
+pub(crate) struct User {
+    client: Client,
+}
+
+impl User {
+    pub(crate) async fn new(cluster: &Cluster, name: &str) -> Self {
+        let path = cluster.kubeconfig_for(name, &[]).await.unwrap();
+        let file = Kubeconfig::read_from(path).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        Self { client: Client::try_from(config).unwrap() }
+    }
+
+    async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Result<Value, String> {
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
+        let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind).body(body).unwrap();
+        self.client.request(request).await.map_err(|error| match error {
+            kube::Error::Api(status) => status.message,
+            other => other.to_string(),
+        })
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, String> {
+        self.send(Method::GET, path, "application/json", &Value::Null).await
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<Value, String> {
+        self.send(Method::POST, path, "application/json", object).await
+    }
+
+    /// Asks whether an object would be taken.
+    pub(crate) async fn would_create(&self, path: &str, object: &Value) -> Result<Value, String> {
+        self.create(&format!("{path}?dryRun=All"), object).await
+    }
+
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Result<Value, String> {
+        self.send(Method::PUT, path, "application/json", object).await
+    }
+
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Result<Value, String> {
+        self.send(Method::PATCH, path, "application/merge-patch+json", patch).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Result<Value, String> {
+        self.send(Method::DELETE, path, "application/json", &Value::Null).await
+    }
+}
+
+/// That a request was refused, with each of these words.
+pub(crate) fn refused(answer: Result<Value, String>, words: &[&str]) {
+    let said = answer.expect_err(&format!("it is refused with {words:?}"));
+    assert!(words.iter().all(|word| said.contains(word)), "{words:?} are not all in: {said}");
+}
+
+/// Lets a user do this in one namespace, or everywhere.
+pub(crate) async fn bind(admin: &Client, user: &str, role: &str, namespace: Option<&str>) {
+    let (kind, place) = match namespace {
+        Some(namespace) => ("RoleBinding", json!(namespace)),
+        None => ("ClusterRoleBinding", Value::Null),
+    };
+    let mut binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+        "metadata": {"name": format!("{user}-{role}")},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    if !place.is_null() {
+        binding["metadata"]["namespace"] = place;
+    }
+    apply(admin, &binding).await.unwrap();
+}
+
+/// A ClusterRole.
+pub(crate) async fn role(admin: &Client, name: &str, rules: Value) {
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    apply(admin, &role).await.unwrap();
+}
+
+/// Waits until the cluster has judged every policy of dapple's, and found nothing wrong with any expression.
+pub(crate) async fn policies_are_sound(admin: &User, names: &[&str]) {
+    for name in names {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}");
+        let policy = eventually(&format!("policy {name} is judged"), || async {
+            let policy = admin.get(&path).await?;
+            let is_judged = policy["status"]["observedGeneration"] == policy["metadata"]["generation"];
+            if is_judged { Ok(policy) } else { Err(policy["status"].to_string()) }
+        })
+        .await;
+        assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null, "{name}");
+        assert_eq!(policy["metadata"]["labels"]["app.kubernetes.io/managed-by"], "dapple");
+    }
+}

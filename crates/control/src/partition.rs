@@ -1,0 +1,157 @@
+//! Tenancy in a cluster: what breaks the rule, whether it is enforced, and switching that.
+
+use dapple_api::crd::is_ours;
+use dapple_api::partition::{
+    Action, DAEMONSET_POLICY, LABEL_ANNOTATION, Tenancy, TenantLabel, policies_of, system_daemonsets_role,
+    tenancy_policies,
+};
+use dapple_plan::partition::{DaemonSet, Namespace};
+use k8s_openapi::api::core::v1;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::install::{Error, api_of, apply_own, find};
+
+/// As many objects per answer.
+const PAGE: u32 = 500;
+/// Where DaemonSets are, newest version first: an older OpenKruise serves v1alpha1 alone.
+const DAEMONSETS: [(&str, &[&str]); 2] = [("apps", &["v1"]), ("apps.kruise.io", &["v1beta1", "v1alpha1"])];
+
+/// What tenancy looks at.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// Every namespace.
+    pub namespaces: Vec<Namespace>,
+    /// Every DaemonSet of every group.
+    pub sets: Vec<DaemonSet>,
+}
+
+/// How the rule is enforced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The label that the policies go by.
+    pub label: TenantLabel,
+    /// What they do where the rule is broken.
+    pub action: Action,
+}
+
+/// What became of the policies and bindings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Those that were removed: kind and name.
+    pub removed: Vec<String>,
+    /// Those of somebody else under the same name, which were left alone.
+    pub foreign: Vec<String>,
+}
+
+/// Reads namespaces and DaemonSets. Namespaces come last, so that those of every DaemonSet are known.
+pub async fn look(client: &Client) -> Result<Observed, Error> {
+    let mut sets = Vec::new();
+    for (group, versions) in DAEMONSETS {
+        sets.extend(daemonsets(client, group, versions).await?);
+    }
+    let api: Api<v1::Namespace> = Api::all(client.clone());
+    let namespaces = pages(&api).await.map_err(refused("namespaces"))?;
+    let namespace = |mut found: PartialObjectMeta<v1::Namespace>| Namespace {
+        name: found.name_any(),
+        labels: std::mem::take(found.labels_mut()),
+    };
+    Ok(Observed { namespaces: namespaces.into_iter().map(namespace).collect(), sets })
+}
+
+/// The DaemonSets of one group, in the first version that is served; none if none is.
+async fn daemonsets(client: &Client, group: &str, versions: &[&str]) -> Result<Vec<DaemonSet>, Error> {
+    for version in versions {
+        let kind = GroupVersionKind::gvk(group, version, "DaemonSet");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "daemonsets");
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let set = |found: &PartialObjectMeta<DynamicObject>| DaemonSet {
+            namespace: found.namespace().unwrap_or_default(),
+            name: found.name_any(),
+            group: group.to_owned(),
+        };
+        match pages(&api).await {
+            Ok(found) => return Ok(found.iter().map(set).collect()),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(refused(&format!("daemonsets.{group}"))(error)),
+        }
+    }
+    Ok(Vec::new())
+}
+
+async fn pages<K>(api: &Api<K>) -> Result<Vec<PartialObjectMeta<K>>, kube::Error>
+where
+    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let (mut params, mut all) = (ListParams::default().limit(PAGE), Vec::new());
+    loop {
+        let page = api.list_metadata(&params).await?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// How the rule is enforced by dapple's policies; nothing if it is not.
+pub async fn standing(client: &Client) -> Result<Option<Standing>, Error> {
+    let own = |kind| async move {
+        let found = find(client, &named(kind, DAEMONSET_POLICY)).await?;
+        Ok::<_, Error>(found.filter(is_ours))
+    };
+    let binding = own("ValidatingAdmissionPolicyBinding").await?;
+    let (Some(policy), Some(action)) =
+        (own("ValidatingAdmissionPolicy").await?, binding.as_ref().and_then(Action::of_binding))
+    else {
+        return Ok(None);
+    };
+    let written = policy["metadata"]["annotations"][LABEL_ANNOTATION].as_str();
+    let label = written.and_then(|key| key.parse().ok()).unwrap_or_default();
+    Ok(Some(Standing { label, action }))
+}
+
+/// Puts the rule into effect, or changes how it is: the ClusterRole that grants the permission, policies and bindings. If
+/// somebody else has one of them under the same name, nothing is changed.
+pub async fn enforce(client: &Client, tenancy: &Tenancy) -> Result<(), Error> {
+    let mut objects = vec![system_daemonsets_role()];
+    objects.extend(tenancy_policies(tenancy));
+    apply_own(client, &objects).await
+}
+
+/// Removes dapple's policies and bindings. The ClusterRole stays: what binds accounts to it is not dapple's.
+pub async fn off(client: &Client) -> Result<Removal, Error> {
+    let mut removal = Removal::default();
+    for (kind, name) in policies_of() {
+        let wanted = named(kind, name);
+        let Some(found) = find(client, &wanted).await? else { continue };
+        let shown = format!("{kind} {name}");
+        if !is_ours(&found) {
+            removal.foreign.push(shown);
+            continue;
+        }
+        // What is deleted is what was looked at.
+        let uid = found["metadata"]["uid"].as_str().map(str::to_owned);
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match api_of(client, &wanted).await?.delete(name, &params).await {
+            Ok(_) => removal.removed.push(shown),
+            // Somebody else was faster.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(refused(&shown)(error)),
+        }
+    }
+    Ok(removal)
+}
+
+fn named(kind: &str, name: &str) -> Value {
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}})
+}
+
+fn refused(object: &str) -> impl FnOnce(kube::Error) -> Error {
+    |source| Error::Refused { object: object.to_owned(), source: Box::new(source) }
+}
