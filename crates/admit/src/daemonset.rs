@@ -1,12 +1,12 @@
 //! Judging DaemonSets: by the rules, and by what the API server says of every kind of pod that would come of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
 use dapple_api::selector::Selector;
-use dapple_api::verdict::Verdict;
+use dapple_api::verdict::{FieldError, Verdict};
 use dapple_edit::daemonset::{blame, judge_set};
 use dapple_edit::render::hash;
 use dapple_plan::census::Census;
@@ -14,9 +14,10 @@ use dapple_plan::daemonset::kinds::{Kind, fights, kinds, rendered};
 use futures::StreamExt;
 use kube::Client;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::prove::{Complaint, Proof, prove};
+use crate::prove::{Complaint, Proof, Why, prove};
 
 /// So many kinds of pods are asked about for one request; the controller asks about the rest.
 const MOST_QUESTIONS: usize = 32;
@@ -24,6 +25,10 @@ const MOST_QUESTIONS: usize = 32;
 const AT_ONCE: usize = 8;
 /// The time for all of them. The API server waits for our answer meanwhile, and must not give up.
 const ASK_WITHIN: Duration = Duration::from_millis(2_500);
+/// Requests that may ask at once.
+const MOST_ASKING: usize = 16;
+/// Kinds of pods that are looked through for patches that fight: there may be a thousand, and nobody reads that many.
+const MOST_COMPARED: usize = 64;
 /// Proofs that are remembered.
 const MOST_PROOFS: usize = 4_096;
 /// A refusal is asked for again after this time: the cluster may know more by then.
@@ -37,6 +42,45 @@ pub struct DaemonSets {
     client: Client,
     namespace: String,
     proofs: Mutex<Proofs>,
+    /// Requests that may ask the API server at once: the others must not wait behind those that wait for it.
+    asking: Semaphore,
+}
+
+/// The kinds of pods that an object may have had before: what was taken once is not in the way of its correction.
+#[derive(Default)]
+struct Before {
+    template: String,
+    patches: BTreeSet<String>,
+}
+
+impl Before {
+    fn has(&self, key: &Key) -> bool {
+        let is_known = |patches: &[String]| patches.iter().all(|patch| self.patches.contains(patch));
+        key.split_first().is_some_and(|(template, patches)| *template == self.template && is_known(patches))
+    }
+}
+
+fn known_keys(spec: &DaemonSetSpec) -> Before {
+    let patches = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
+    Before { template: hash(&spec.template.0), patches }
+}
+
+/// Names the renderings of a DaemonSet.
+fn keys(spec: &DaemonSetSpec) -> impl Fn(&Kind) -> Key + use<> {
+    let template = hash(&spec.template.0);
+    let patches: Vec<String> = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
+    move |kind| {
+        let applied = kind.patches.iter().filter_map(|index| patches.get(*index).cloned());
+        std::iter::once(template.clone()).chain(applied).collect()
+    }
+}
+
+/// What was wrong before is no reason to refuse a change that leaves it as it is: it is told, and no more.
+pub(crate) fn excuse(verdict: &mut Verdict, before: &Verdict) {
+    let (old, new): (Vec<FieldError>, Vec<FieldError>) =
+        std::mem::take(&mut verdict.errors).into_iter().partition(|error| before.errors.contains(error));
+    verdict.errors = new;
+    old.iter().for_each(|error| verdict.warn(&error.field, format!("{}; it was so before", error.text)));
 }
 
 /// What the API server has said, the oldest first.
@@ -77,7 +121,7 @@ impl Proofs {
 impl DaemonSets {
     /// Asks the API server by this client, in dapple's own namespace.
     pub fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace, proofs: Mutex::default() }
+        Self { client, namespace, proofs: Mutex::default(), asking: Semaphore::new(MOST_ASKING) }
     }
 
     /// Everything that is to be said of a DaemonSet.
@@ -88,6 +132,9 @@ impl DaemonSets {
         census: impl FnOnce(&[Selector]) -> Option<(Vec<dapple_plan::census::Class>, bool)>,
     ) -> Verdict {
         let mut verdict = judge_set(set, old);
+        if let Some(old) = old {
+            excuse(&mut verdict, &judge_set(old, None));
+        }
         if !verdict.is_ok() {
             return verdict;
         }
@@ -97,6 +144,7 @@ impl DaemonSets {
         let known = census(&selectors);
         let classes = known.as_ref().map(|(classes, _)| classes.as_slice()).unwrap_or_default();
         let kinds = kinds(spec, classes);
+        let before = old.map(|old| known_keys(&old.spec)).unwrap_or_default();
         if known.is_some_and(|(_, has_nodes)| has_nodes) {
             for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
                 if let [only] = kind.patches.as_slice() {
@@ -104,21 +152,17 @@ impl DaemonSets {
                 }
             }
         }
-        fights(spec, &kinds).into_iter().for_each(|fight| verdict.warnings.push(fight));
-        self.ask(spec, &kinds, &mut verdict).await;
+        let some = &kinds[..kinds.len().min(MOST_COMPARED)];
+        fights(spec, some).into_iter().for_each(|fight| verdict.warnings.push(fight));
+        self.ask(spec, &kinds, &before, &mut verdict).await;
         verdict
     }
 
     /// Has the API server look at every kind of pod.
-    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], verdict: &mut Verdict) {
-        let template = hash(&spec.template.0);
-        let patches: Vec<String> = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
-        let key = |kind: &Kind| {
-            let applied = kind.patches.iter().filter_map(|index| patches.get(*index).cloned());
-            std::iter::once(template.clone()).chain(applied).collect::<Key>()
-        };
+    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], before: &Before, verdict: &mut Verdict) {
+        let key = keys(spec);
         let (mut proofs, mut open) = (Vec::new(), Vec::new());
-        for kind in kinds {
+        for kind in kinds.iter().filter(|kind| !before.has(&key(kind))) {
             let known = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&key(kind));
             match known {
                 Some(proof) => proofs.push((kind, proof)),
@@ -127,6 +171,11 @@ impl DaemonSets {
         }
         let unasked = open.split_off(open.len().min(MOST_QUESTIONS));
         let mut questions = Vec::new();
+        let place = self.asking.try_acquire();
+        if place.is_err() && !open.is_empty() {
+            proofs.push((open[0], Proof::Unknown("dapple asks too much already".to_owned())));
+            open.clear();
+        }
         for kind in open {
             if let Ok(template) = rendered(spec, &kind.patches) {
                 questions.push(self.ask_about(kind, template));
@@ -163,13 +212,19 @@ impl DaemonSets {
 /// Puts what the API server said into the verdict: each complaint once, at the field that it is about.
 fn tell(spec: &DaemonSetSpec, mut proofs: Vec<(&Kind, Proof)>, verdict: &mut Verdict) {
     proofs.sort_by_key(|(kind, _)| kind.patches.len());
+    // What is wrong with the template is wrong with everything that is made of it, and so is what a patch has wrong.
+    let mut told: BTreeSet<Complaint> = BTreeSet::new();
     for (kind, proof) in proofs {
         match proof {
             Proof::Taken => {}
             Proof::Refused(complaints) => {
-                for Complaint { field, reason, text } in complaints {
+                for complaint in complaints.into_iter().filter(|complaint| told.insert(complaint.clone())) {
+                    let Complaint { field, reason, text } = complaint;
                     let field = blame(spec, &kind.patches, &field);
-                    if !verdict.errors.iter().any(|known| known.field == field && known.text == text) {
+                    // A patch that no node matches was tried alone, and may be meant to go with another.
+                    if kind.nodes == 0 && !kind.patches.is_empty() && reason != Why::Unknown {
+                        verdict.warn(&field, text);
+                    } else {
                         verdict.refuse(field, reason.reason(), text);
                     }
                 }

@@ -74,6 +74,7 @@ impl Webhooks {
             identity: identity.clone(),
             env: shared.env.clone(),
             converted: Default::default(),
+            known: Default::default(),
         });
         registrar.prepare(&stop).await;
         tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }

@@ -89,9 +89,15 @@ fn message_of(status: &Value) -> &str {
 /// What is wrong with the template, if that is why it was refused.
 fn refused(status: &Value) -> Option<Vec<Complaint>> {
     match status["code"].as_u64() {
-        Some(400) => Some(undecoded(message_of(status))),
+        // Somebody else's webhook may refuse with the same code: that says nothing about the template.
+        Some(400) if message_of(status).contains("cannot be handled as a PodTemplate") => {
+            Some(undecoded(message_of(status)))
+        }
         Some(422) => {
             let causes = status["details"]["causes"].as_array()?;
+            let is_of_template =
+                |cause: &Value| cause["field"].as_str().is_some_and(|field| field.starts_with("template"));
+            causes.iter().all(is_of_template).then_some(())?;
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let complaint = |cause: &Value| {
                 let field = text(&cause["field"]);
@@ -161,7 +167,13 @@ mod tests {
             text: "Required value".into(),
         };
         assert_eq!(refused(&status), Some(vec![wanted]));
-        assert_eq!(refused(&json!({"code": 403, "message": "forbidden"})), None);
+        for other in [
+            json!({"code": 403, "message": "forbidden"}),
+            json!({"code": 400, "message": "admission webhook \"x\" denied the request"}),
+            json!({"code": 422, "message": "m", "details": {"causes": [{"message": "denied by policy"}]}}),
+        ] {
+            assert_eq!(refused(&other), None, "{other}");
+        }
     }
 
     #[test]

@@ -58,6 +58,15 @@ pub enum Error {
     /// No certificate could be made.
     #[error("no certificate can be made: {0}")]
     Make(#[from] rcgen::Error),
+    /// There is a Secret that is not ours.
+    #[error(
+        "{secret} is not dapple's: give --webhook-secret another name, or mount it and give --webhook-cert-dir if its \
+         certificate is to be used"
+    )]
+    Foreign {
+        /// Which one.
+        secret: String,
+    },
     /// A certificate cannot be used.
     #[error("the certificate cannot be used: {0}")]
     Use(#[from] crate::serve::BadCertificate),
@@ -96,6 +105,8 @@ pub struct Registrar {
     pub env: Env,
     /// The version of the CRD of DaemonSets at which its conversion was right, with the bundle it had.
     pub converted: tokio::sync::Mutex<Option<(String, String)>>,
+    /// The last good certificates, should somebody delete or mangle the Secret.
+    pub known: tokio::sync::Mutex<Option<Contents>>,
 }
 
 impl Registrar {
@@ -141,11 +152,12 @@ impl Registrar {
         if self.leading.get() == 0 {
             return Ok(());
         }
-        let is_published = self.publish(&bundle).await?;
+        // Whatever is in the way of one thing is in the way of no other: a certificate ends on its day.
+        let published = self.publish(&bundle).await;
         if let (Source::Own { secret, lifetimes }, Some(contents)) = (&self.source, contents) {
-            self.renew(secret, *lifetimes, contents, is_published).await?;
+            self.renew(secret, *lifetimes, contents, published.is_ok()).await?;
         }
-        Ok(())
+        published
     }
 
     /// Reads certificates, makes them if there are none, and serves with them. Returns what callers are to trust.
@@ -180,11 +192,23 @@ impl Registrar {
         let secrets: Api<Secret> = Api::namespaced(self.plain.clone(), &self.namespace);
         let what = || format!("Secret {}/{name}", self.namespace);
         let found = secrets.get_opt(name).await.map_err(refused(what()))?;
-        if let Some(contents) = found.as_ref().and_then(Contents::read) {
+        let now = self.env.now().as_second();
+        if found.as_ref().is_some_and(|found| found.labels().get(MANAGED_BY_LABEL).is_none_or(|by| by != MANAGED_BY)) {
+            return Err(Error::Foreign { secret: what() });
+        }
+        let is_good = |contents: &Contents| !contents.is_of_the_future(now);
+        let mut known = self.known.lock().await;
+        if let Some(contents) = found.as_ref().and_then(Contents::read).filter(is_good) {
+            *known = Some(contents.clone());
             return Ok(contents);
         }
-        let made = Contents::new(&self.reach.names(), lifetimes, self.env.now().as_second())?;
+        // What callers trust already is better than anything new.
+        let made = match known.clone().filter(is_good) {
+            Some(known) => known,
+            None => Contents::new(&self.reach.names(), lifetimes, now)?,
+        };
         let mut wanted = made.write(&self.namespace, name);
+        wanted.metadata.resource_version = None;
         let written = match found {
             None => secrets.create(&PostParams::default(), &wanted).await,
             Some(mangled) => {
@@ -197,8 +221,10 @@ impl Registrar {
             Err(kube::Error::Api(status)) if status.code == 409 => secrets.get(name).await,
             written => written,
         };
-        info!(secret = name, "certificates for webhooks are made");
-        Ok(Contents::read(&written.map_err(refused(what()))?).unwrap_or(made))
+        info!(secret = name, "certificates for webhooks are put there");
+        let contents = Contents::read(&written.map_err(refused(what()))?).unwrap_or(made);
+        *known = Some(contents.clone());
+        Ok(contents)
     }
 
     /// Takes the next step of a renewal, if there is one.
@@ -211,7 +237,7 @@ impl Registrar {
     ) -> Result<(), Error> {
         let is_usable = certified_key(&contents.certificate, &contents.key).is_ok();
         let now = self.env.now().as_second();
-        let step = next(&contents.held(is_usable), is_published, lifetimes, now);
+        let step = next(&contents.held(is_usable, &self.reach.names()), is_published, lifetimes, now);
         if !contents.take(step, &self.reach.names(), lifetimes, now)? {
             return Ok(());
         }
@@ -228,8 +254,8 @@ impl Registrar {
         }
     }
 
-    /// Makes configurations and conversion say what they should. True if they do.
-    async fn publish(&self, bundle: &str) -> Result<bool, Error> {
+    /// Makes configurations and conversion say what they should, as far as they are ours.
+    async fn publish(&self, bundle: &str) -> Result<(), Error> {
         let crds: Api<CustomResourceDefinition> = Api::all(self.guarded.clone());
         let mut versions = BTreeMap::new();
         for crd in HOOKS.iter().map(Hook::crd).collect::<BTreeSet<String>>() {
@@ -241,22 +267,25 @@ impl Registrar {
             }
         }
         let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
-        let mut is_published = true;
+        let mut done = Ok(());
         for wanted in configurations(&ours, &self.reach, bundle, &self.namespace) {
-            is_published &= self.configure(&wanted).await?;
+            done = done.and(self.configure(&wanted).await);
         }
         if let Some(version) = versions.remove(DAEMONSETS) {
             // A CRD is large: it is read again only if somebody has changed it.
             let looked_at = Some((version, bundle.to_owned()));
             if *self.converted.lock().await != looked_at {
-                *self.converted.lock().await = self.convert(bundle).await?.map(|version| (version, bundle.to_owned()));
+                let converted = self.convert(bundle).await;
+                *self.converted.lock().await =
+                    converted.as_ref().ok().cloned().flatten().map(|version| (version, bundle.to_owned()));
+                done = done.and(converted.map(|_| ()));
             }
         }
-        Ok(is_published)
+        done
     }
 
-    /// Makes one configuration say what it should. False if it is somebody else's.
-    async fn configure(&self, wanted: &Value) -> Result<bool, Error> {
+    /// Makes one configuration say what it should, unless it is somebody else's.
+    async fn configure(&self, wanted: &Value) -> Result<(), Error> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (kind, name) = (text(&wanted["kind"]), text(&wanted["metadata"]["name"]));
         let path = format!("{CONFIGURATIONS}/{}s", kind.to_lowercase());
@@ -267,20 +296,20 @@ impl Registrar {
                     configuration = name,
                     "it belongs to another product, and is left alone: nothing is validated by it"
                 );
-                Ok(false)
+                Ok(())
             }
-            Ok(found) if says(&found, wanted) => Ok(true),
+            Ok(found) if says(&found, wanted) => Ok(()),
             Ok(found) => {
                 let mut wanted = wanted.clone();
                 wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
                 self.request(Method::PUT, &format!("{path}/{name}"), Some(&wanted)).await.map_err(refused(what()))?;
                 info!(configuration = name, "mended");
-                Ok(true)
+                Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 self.request(Method::POST, &path, Some(wanted)).await.map_err(refused(what()))?;
                 info!(configuration = name, "registered");
-                Ok(true)
+                Ok(())
             }
             Err(error) => Err(refused(what())(error)),
         }

@@ -45,7 +45,13 @@ struct Notes {
     serving_from: i64,
     serving_until: i64,
     is_of_newest: bool,
+    /// The names that the certificate holds.
+    #[serde(default)]
+    names: Vec<String>,
 }
+
+/// A clock that is ahead by more than this was wrong: what was made by it does not hold yet.
+const AHEAD: i64 = 300;
 
 impl Contents {
     /// A new authority and a certificate, where there is nothing.
@@ -59,6 +65,7 @@ impl Contents {
             serving_from: now,
             serving_until: now,
             is_of_newest: true,
+            names: Vec::new(),
         };
         let mut contents = Self {
             authorities: vec![made.certificate],
@@ -121,9 +128,15 @@ impl Contents {
         self.authorities.concat()
     }
 
-    /// As deciding sees it. `is_usable` is whether the certificate can be served with.
-    pub fn held(&self, is_usable: bool) -> Held {
+    /// Whether it was made by a clock that was ahead, so that it does not hold yet.
+    pub fn is_of_the_future(&self, now: i64) -> bool {
+        self.notes.authority_from.max(self.notes.serving_from) > now.saturating_add(AHEAD)
+    }
+
+    /// As deciding sees it. `is_usable` is whether the certificate can be served with, and holds these names.
+    pub fn held(&self, is_usable: bool, names: &[String]) -> Held {
         let notes = &self.notes;
+        let is_usable = is_usable && notes.names == names;
         let serving = Serving {
             span: Span { from: notes.serving_from, until: notes.serving_until },
             is_of_newest: notes.is_of_newest,
@@ -162,7 +175,7 @@ impl Contents {
         let pair = sign(&self.authority_key, of, span, names)?;
         (self.certificate, self.key) = (pair.certificate, pair.key);
         (self.notes.serving_from, self.notes.serving_until) = (span.from, span.until);
-        self.notes.is_of_newest = true;
+        (self.notes.is_of_newest, self.notes.names) = (true, names.to_vec());
         Ok(())
     }
 
@@ -187,7 +200,9 @@ mod tests {
         let secret = contents.write("dapple-system", "dapple-webhook");
         assert_eq!(Contents::read(&secret), Some(contents.clone()));
         assert_eq!(contents.authorities.len(), 1);
-        assert!(contents.held(true).serving.is_some_and(|serving| serving.is_of_newest));
+        assert!(contents.held(true, &names()).serving.is_some_and(|serving| serving.is_of_newest));
+        assert_eq!(contents.held(true, &["other".to_owned()]).serving, None, "callers come by another name");
+        assert!(contents.is_of_the_future(1_600_000_000) && !contents.is_of_the_future(1_700_000_000));
     }
 
     #[test]
@@ -197,7 +212,7 @@ mod tests {
         assert!(contents.take(Step::AddAuthority, &names(), LIFETIMES, 1_700_700_000).unwrap());
         assert_eq!((contents.authorities.len(), &contents.authorities[0]), (2, &first));
         assert_eq!(contents.certificate, served, "callers do not know the new authority yet");
-        assert!(contents.held(true).serving.is_some_and(|serving| !serving.is_of_newest));
+        assert!(contents.held(true, &names()).serving.is_some_and(|serving| !serving.is_of_newest));
         let secret = contents.write("a", "b");
         assert_eq!(Contents::read(&secret).as_ref(), Some(&contents), "two authorities are read as two");
         assert!(contents.take(Step::Sign, &names(), LIFETIMES, 1_700_700_100).unwrap());

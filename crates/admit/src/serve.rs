@@ -35,6 +35,8 @@ const AT_ONCE: usize = 64;
 pub(crate) const LARGEST_BODY: usize = 8 << 20;
 /// A caller that does not finish its handshake or its headers in this time is let go.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection that is not used for so long is let go.
+const IDLE: Duration = Duration::from_secs(300);
 /// The time for one answer. The API server waits no longer than this.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// After a stop was asked for, callers are told to go elsewhere, and served, for so long.
@@ -156,7 +158,8 @@ async fn connection(
         Err(_) => return debug!(%peer, "no handshake in time"),
     };
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(None);
+    // Longer than an API server keeps a connection that it does not use: it ends it first, and loses no request by it.
+    http.timer(TokioTimer::new()).header_read_timeout(IDLE);
     let serving = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
     tokio::pin!(serving);
     let ended = tokio::select! {
@@ -201,8 +204,14 @@ fn guarded(routes: Router, stop: CancellationToken) -> Router {
 async fn answer(request: Request<Body>, next: Next, places: &Semaphore) -> Response {
     let path = request.uri().path().to_owned();
     let work = async {
+        // A body that comes slowly takes up nobody's place.
+        let (parts, body) = request.into_parts();
+        let Ok(body) = axum::body::to_bytes(body, LARGEST_BODY).await else {
+            let text = format!("a request may have {LARGEST_BODY} bytes, and has to come whole\n");
+            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+        };
         let _place = places.acquire().await;
-        next.run(request).await
+        next.run(Request::from_parts(parts, body.into())).await
     };
     // What a request left half done is never looked at again: nothing is kept between two of them but finished verdicts.
     let work = std::panic::AssertUnwindSafe(ANSWERING.scope((), work)).catch_unwind();

@@ -14,14 +14,17 @@ use dapple_plan::census::Census;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, PartialObjectMeta};
+use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// How long to wait for a first view.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is known.
 #[derive(Debug, Default)]
@@ -93,11 +96,17 @@ impl<K: ResourceExt> Kept<K> for Names {
     }
 }
 
-impl Kept<YurtAppConfigurationReplacement> for Replacements {
-    fn put(&mut self, object: &YurtAppConfigurationReplacement) {
-        let created = object.metadata.creation_timestamp.clone();
-        let known = Replacement { created, subject: object.subject.clone() };
-        self.insert((object.namespace().unwrap_or_default(), object.name_any()), known);
+impl Kept<DynamicObject> for Replacements {
+    fn put(&mut self, object: &DynamicObject) {
+        let key = (object.namespace().unwrap_or_default(), object.name_any());
+        // One that cannot be read keeps nobody else from being known.
+        match serde_json::from_value(object.data["subject"].clone()) {
+            Ok(subject) => {
+                let created = object.metadata.creation_timestamp.clone();
+                self.insert(key, Replacement { created, subject });
+            }
+            Err(_) => _ = BTreeMap::remove(self, &key),
+        }
     }
 
     fn remove(&mut self, namespace: &str, name: &str) {
@@ -121,13 +130,21 @@ impl Surroundings {
         tokio::spawn(follower().follow(move || watcher(groups.clone(), config()), |known| &known.groups));
         let pools: Api<PartialObjectMeta<NodePool>> = Api::all(client.clone());
         tokio::spawn(follower().follow(move || watcher(pools.clone(), config()), |known| &known.pools));
-        let replacements: Api<YurtAppConfigurationReplacement> = Api::all(client.clone());
+        let kind = ApiResource::erase::<YurtAppConfigurationReplacement>(&());
+        let replacements: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
         tokio::spawn(follower().follow(move || watcher(replacements.clone(), config()), |known| &known.replacements));
         known
     }
 
-    /// Waits until everything was read once, or is known not to be there.
+    /// Waits until everything was read once, or is known not to be there; but not for ever: without it there are fewer
+    /// warnings, and without webhooks nothing of ours can be written.
     pub async fn read_once(&self) {
+        if tokio::time::timeout(READ_WITHIN, self.all_read()).await.is_err() {
+            warn!(?READ_WITHIN, "not everything that webhooks look at could be read; they are served all the same");
+        }
+    }
+
+    async fn all_read(&self) {
         loop {
             let changed = self.is_known.notified();
             tokio::pin!(changed);
@@ -185,7 +202,7 @@ impl Follower {
     /// Keeps something by a watch.
     async fn follow<K, T, S>(self, watch: impl Fn() -> S, of: impl Fn(&Surroundings) -> &RwLock<T>)
     where
-        K: Resource + Clone + Debug,
+        K: ResourceExt + Clone + Debug,
         T: Kept<K>,
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
