@@ -9,7 +9,7 @@ use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Verdict};
 use dapple_edit::daemonset::{blame, judge_set};
 use dapple_edit::render::hash;
-use dapple_plan::census::Census;
+use dapple_plan::census::Class;
 use dapple_plan::daemonset::kinds::{Kind, fights, kinds, rendered};
 use futures::StreamExt;
 use kube::Client;
@@ -46,32 +46,28 @@ pub struct DaemonSets {
     asking: Semaphore,
 }
 
-/// The kinds of pods that an object may have had before: what was taken once is not in the way of its correction.
-#[derive(Default)]
-struct Before {
-    template: String,
-    patches: BTreeSet<String>,
-}
-
-impl Before {
-    fn has(&self, key: &Key) -> bool {
-        let is_known = |patches: &[String]| patches.iter().all(|patch| self.patches.contains(patch));
-        key.split_first().is_some_and(|(template, patches)| *template == self.template && is_known(patches))
-    }
-}
-
-fn known_keys(spec: &DaemonSetSpec) -> Before {
-    let patches = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
-    Before { template: hash(&spec.template.0), patches }
-}
-
 /// Names the renderings of a DaemonSet.
-fn keys(spec: &DaemonSetSpec) -> impl Fn(&Kind) -> Key + use<> {
-    let template = hash(&spec.template.0);
-    let patches: Vec<String> = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
-    move |kind| {
-        let applied = kind.patches.iter().filter_map(|index| patches.get(*index).cloned());
-        std::iter::once(template.clone()).chain(applied).collect()
+#[derive(Default)]
+struct Hashes {
+    template: String,
+    patches: Vec<String>,
+}
+
+impl Hashes {
+    fn of(spec: &DaemonSetSpec) -> Self {
+        let patches = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
+        Self { template: hash(&spec.template.0), patches }
+    }
+
+    fn key(&self, kind: &Kind) -> Key {
+        let applied = kind.patches.iter().filter_map(|index| self.patches.get(*index));
+        std::iter::once(&self.template).chain(applied).cloned().collect()
+    }
+
+    /// Whether a rendering may have been one of these: what was taken once is not in the way of its correction.
+    fn cover(&self, key: &Key) -> bool {
+        let are_known = |patches: &[String]| patches.iter().all(|patch| self.patches.contains(patch));
+        key.split_first().is_some_and(|(template, patches)| *template == self.template && are_known(patches))
     }
 }
 
@@ -129,7 +125,7 @@ impl DaemonSets {
         &self,
         set: &DaemonSet,
         old: Option<&DaemonSet>,
-        census: impl FnOnce(&[Selector]) -> Option<(Vec<dapple_plan::census::Class>, bool)>,
+        classes: impl FnOnce(&[Selector]) -> Vec<Class>,
     ) -> Verdict {
         let mut verdict = judge_set(set, old);
         if let Some(old) = old {
@@ -141,11 +137,11 @@ impl DaemonSets {
         let spec = &set.spec;
         let selectors: Vec<Selector> =
             spec.patches.iter().filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
-        let known = census(&selectors);
-        let classes = known.as_ref().map(|(classes, _)| classes.as_slice()).unwrap_or_default();
-        let kinds = kinds(spec, classes);
-        let before = old.map(|old| known_keys(&old.spec)).unwrap_or_default();
-        if known.is_some_and(|(_, has_nodes)| has_nodes) {
+        let classes = classes(&selectors);
+        let kinds = kinds(spec, &classes);
+        let before = old.map(|old| Hashes::of(&old.spec)).unwrap_or_default();
+        // Without any node there is nothing to be said of those that patches match.
+        if !classes.is_empty() {
             for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
                 if let [only] = kind.patches.as_slice() {
                     verdict.warn(&format!("spec.patches[{only}]"), "it matches no node today");
@@ -159,11 +155,15 @@ impl DaemonSets {
     }
 
     /// Has the API server look at every kind of pod.
-    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], before: &Before, verdict: &mut Verdict) {
-        let key = keys(spec);
+    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], before: &Hashes, verdict: &mut Verdict) {
+        let hashes = Hashes::of(spec);
         let (mut proofs, mut open) = (Vec::new(), Vec::new());
-        for kind in kinds.iter().filter(|kind| !before.has(&key(kind))) {
-            let known = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&key(kind));
+        for kind in kinds {
+            let key = hashes.key(kind);
+            if before.cover(&key) {
+                continue;
+            }
+            let known = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
             match known {
                 Some(proof) => proofs.push((kind, proof)),
                 None => open.push(kind),
@@ -190,7 +190,7 @@ impl DaemonSets {
             let Some((kind, proof)) = answer else { break };
             waiting -= 1;
             if !matches!(proof, Proof::Unknown(_)) {
-                self.proofs.lock().unwrap_or_else(PoisonError::into_inner).put(key(kind), proof.clone());
+                self.proofs.lock().unwrap_or_else(PoisonError::into_inner).put(hashes.key(kind), proof.clone());
             }
             proofs.push((kind, proof));
         }
@@ -240,11 +240,6 @@ fn tell(spec: &DaemonSetSpec, mut proofs: Vec<(&Kind, Proof)>, verdict: &mut Ver
             }
         }
     }
-}
-
-/// What a census says of selectors.
-pub fn classes(census: &Census, selectors: &[Selector]) -> (Vec<dapple_plan::census::Class>, bool) {
-    (census.classes(selectors), !census.is_empty())
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use dapple_plan::certificate::{Lifetimes, next};
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, PartialObjectMeta, PostParams};
+use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -83,6 +83,11 @@ pub enum Error {
 fn refused(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
     let what = what.into();
     |error| Error::Refused { what, error: Box::new(error) }
+}
+
+/// As [`is_ours`], of what was read as its type.
+fn is_labelled_ours(object: &impl ResourceExt) -> bool {
+    object.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == MANAGED_BY)
 }
 
 /// Keeps certificates and registrations.
@@ -193,7 +198,7 @@ impl Registrar {
         let what = || format!("Secret {}/{name}", self.namespace);
         let found = secrets.get_opt(name).await.map_err(refused(what()))?;
         let now = self.env.now().as_second();
-        if found.as_ref().is_some_and(|found| found.labels().get(MANAGED_BY_LABEL).is_none_or(|by| by != MANAGED_BY)) {
+        if found.as_ref().is_some_and(|found| !is_labelled_ours(found)) {
             return Err(Error::Foreign { secret: what() });
         }
         let is_good = |contents: &Contents| !contents.is_of_the_future(now);
@@ -260,9 +265,7 @@ impl Registrar {
         let mut versions = BTreeMap::new();
         for crd in HOOKS.iter().map(Hook::crd).collect::<BTreeSet<String>>() {
             let found = crds.get_metadata_opt(&crd).await.map_err(refused(format!("CRD {crd}")))?;
-            let is_ours =
-                |found: &PartialObjectMeta<_>| found.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == MANAGED_BY);
-            if let Some(found) = found.filter(is_ours) {
+            if let Some(found) = found.filter(is_labelled_ours) {
                 versions.insert(crd, found.resource_version().unwrap_or_default());
             }
         }

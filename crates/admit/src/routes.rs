@@ -20,7 +20,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::daemonset::{DaemonSets, classes, excuse};
+use crate::daemonset::{DaemonSets, excuse};
 use crate::hooks::{CONVERT, HOOKS, Job};
 use crate::review::{BadReview, Request, converted};
 use crate::surroundings::Surroundings;
@@ -65,11 +65,10 @@ impl Judges {
     async fn daemonset(&self, request: &Request) -> Verdict {
         let set = match read(&request.object) {
             Ok(set) => set,
-            Err(error) => return Verdict { errors: vec![error], warnings: Vec::new() },
+            Err(error) => return Verdict::from(error),
         };
         let old = request.old().and_then(|old| read(old).ok());
-        let census = |selectors: &[_]| Some(classes(&self.known.census(), selectors));
-        self.sets.judge(&set, old.as_ref(), census).await
+        self.sets.judge(&set, old.as_ref(), |selectors| self.known.census().classes(selectors)).await
     }
 
     /// What only the cluster can tell.
@@ -90,14 +89,13 @@ impl Judges {
                     subject: &known.subject,
                 });
                 let mut verdict = conflicts(&replacement, others);
-                verdict.warnings.extend(missing_in_replacement(&replacement, has_pool).warnings);
+                verdict.extend(missing_in_replacement(&replacement, has_pool));
                 verdict
             }),
             _ => return,
         };
         if let Ok(found) = found {
-            verdict.errors.extend(found.errors);
-            verdict.warnings.extend(found.warnings);
+            verdict.extend(found);
         }
     }
 

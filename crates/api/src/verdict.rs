@@ -82,6 +82,12 @@ impl Verdict {
     }
 }
 
+impl From<FieldError> for Verdict {
+    fn from(error: FieldError) -> Self {
+        Self { errors: vec![error], warnings: Vec::new() }
+    }
+}
+
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.text)

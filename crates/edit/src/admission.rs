@@ -18,7 +18,7 @@ pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
         (group::GROUP, "v1alpha1", "PropagationPolicy") => with(object, group::validate_propagation_policy),
         (group::GROUP, "v1alpha1", "OverridePolicy") => match unreadable_overrider(object) {
             None => with(object, crate::group::validate_override_policy),
-            Some(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+            Some(error) => error.into(),
         },
         (pool::GROUP, "v1beta1", "NodePool") => with(object, pool::validate_node_pool),
         (pool::GROUP, "v1alpha1", "YurtAppSet") => with_old(object, old, crate::pool::validate_yurt_app_set),
@@ -42,7 +42,7 @@ fn with_old<T: DeserializeOwned>(
     let old = old.and_then(|old| read::<T>(old).ok());
     match read::<T>(object) {
         Ok(object) => validate(&object, old.as_ref()),
-        Err(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+        Err(error) => error.into(),
     }
 }
 

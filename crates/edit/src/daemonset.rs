@@ -14,6 +14,8 @@ pub use judge::{judge, judge_set};
 /// A patch, ready to be applied to the nodes it is for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Patch {
+    /// Its place in `spec.patches`.
+    pub place: usize,
     /// Which nodes it is for.
     pub selector: Selector,
     /// What it does there.
@@ -41,12 +43,21 @@ pub fn patches(object: &str, patches: &[DaemonSetPatch]) -> (Vec<Patch>, Vec<Bad
         match Selector::new(&patch.selector) {
             Ok(selector) => {
                 let source = Source { object: object.to_owned(), rule };
-                good.push(Patch { selector, edit: Edit { source, change: Change::Merge(patch.patch.0.clone()) } });
+                good.push(Patch {
+                    place: index,
+                    selector,
+                    edit: Edit { source, change: Change::Merge(patch.patch.0.clone()) },
+                });
             }
             Err(error) => bad.push(BadSelector { rule, error }),
         }
     }
     (good, bad)
+}
+
+/// The place in `spec.patches` that a rule of ours names.
+pub fn place_of(rule: &str) -> Option<usize> {
+    rule.strip_prefix("spec.patches[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The patches for a node with these labels, by their place in the order. Nodes with the same share one rendering.

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use dapple_api::daemonset::{DaemonSetSpec, MAX_PATCH_BYTES, MAX_PATCHES, RollingUpdateType, UpdateStrategyType};
 use dapple_api::selector::Selector;
-use dapple_edit::daemonset::{Patch, matching, patches};
+use dapple_edit::daemonset::{Patch, matching, patches, place_of};
 use dapple_edit::document::Document;
 use dapple_edit::edit::Source;
 
@@ -66,8 +66,7 @@ pub fn plan<'a>(
         text: "it matches no node".to_owned(),
     }));
     let priority = |source: &Source| {
-        let index = source.rule.strip_prefix("spec.patches[").and_then(|rest| rest.strip_suffix(']')?.parse().ok());
-        index.and_then(|index: usize| spec.patches.get(index)).map(|patch| patch.priority())
+        place_of(&source.rule).and_then(|place| spec.patches.get(place)).map(|patch| patch.priority())
     };
     // Another priority says which one is meant to win. Another object has another author.
     let fight = |winner: &Source, loser: &Source| winner.object != loser.object || priority(winner) == priority(loser);

@@ -1,6 +1,11 @@
-//! For tests on a cluster: waiting for what a cluster does in its own time.
+//! For tests on a cluster: waiting for what a cluster does in its own time, and kubectl.
 
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::Cluster;
 
 /// Nothing takes this long on a busy machine unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,4 +24,20 @@ pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mu
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
+}
+
+/// Runs kubectl as whoever this kubeconfig names, with `input` on its standard input.
+pub fn kubectl(cluster: &Cluster, kubeconfig: &Path, args: &[&str], input: &str) -> std::io::Result<Output> {
+    let mut child = Command::new(cluster.kubectl())
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    child.wait_with_output()
 }

@@ -12,10 +12,7 @@ use crate::openkruise::{
     CRD, CRDS, HALF_WAY, HOOKS, OLD_SETS, PODS, REVISIONS, SETS, add_hooks, data, dead_conversion, foreign_crd, get,
     patch, post, start, stop_manager, try_patch, try_post, whole,
 };
-use crate::support::{Manager, dapple, eventually, leads, text};
-
-/// The manager's rights, and no others.
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+use crate::support::{MANAGER_USER, Manager, dapple, eventually, leads, text};
 
 fn adopt(kubeconfig: &Path, flags: &[&str]) -> Output {
     let kubeconfig = kubeconfig.to_str().unwrap();

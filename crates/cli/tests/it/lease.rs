@@ -6,9 +6,7 @@ use kube::api::{Api, DeleteParams};
 use rustix::process::Signal;
 
 use crate::proxy::{Proxy, kubeconfig};
-use crate::support::{Manager, eventually, group, group_has, leads, lease, node, own_cluster};
-
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+use crate::support::{MANAGER_USER, Manager, eventually, group, group_has, leads, lease, node, own_cluster};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_from_a_killed_leader() {

@@ -18,6 +18,9 @@ use serde_json::{Value, json};
 /// The program under test.
 pub(crate) const DAPPLE: &str = env!("CARGO_BIN_EXE_dapple");
 
+/// The manager's rights, and no others.
+pub(crate) const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+
 /// Runs the program to its end.
 pub(crate) fn dapple(args: &[&str]) -> Output {
     Command::new(DAPPLE).args(args).stdin(Stdio::null()).output().expect("dapple starts")

@@ -1,12 +1,12 @@
 //! `dapple tenancy`, with real users by client certificates and the cluster's real controllers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 
 use dapple_control::install::{apply, install_crds};
 use dapple_testbed::progress::Quiet;
+use dapple_testbed::testing;
 use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream};
 use kube::Client;
 use serde_json::{Value, json};
@@ -104,14 +104,8 @@ impl Stage {
     }
 
     /// Runs kubectl as a user, with an object on its standard input; all that it printed, if it succeeded.
-    fn kubectl(&self, kubeconfig: &PathBuf, args: &[&str], input: &Value) -> Result<String, String> {
-        use std::io::Write;
-        let mut command = Command::new(self.cluster.kubectl());
-        command.arg("--kubeconfig").arg(kubeconfig).args(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).unwrap();
-        let output = child.wait_with_output().unwrap();
+    fn kubectl(&self, kubeconfig: &Path, args: &[&str], input: &Value) -> Result<String, String> {
+        let output = testing::kubectl(&self.cluster, kubeconfig, args, &input.to_string()).unwrap();
         let said = text(&output.stdout) + &text(&output.stderr);
         if output.status.success() { Ok(said) } else { Err(said) }
     }

@@ -2,34 +2,32 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use dapple_control::install::apply;
 use dapple_testbed::Cluster;
 use dapple_testbed::balancer::{Backend, Balancer};
+use dapple_testbed::testing;
 use kube::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Manager, eventually, own_cluster, text};
+use crate::support::{MANAGER_USER, Manager, eventually, own_cluster, text};
 
-/// The manager's rights, and no others.
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
-
-/// A cluster and where the replicas of its manager are.
-pub(crate) struct Hooked {
-    pub(crate) cluster: Cluster,
-    pub(crate) client: Client,
+/// A cluster and where its manager is.
+struct Hooked {
+    cluster: Cluster,
+    client: Client,
     kubeconfig: PathBuf,
-    pub(crate) backends: Vec<Backend>,
+    backend: Backend,
     /// Where the API server comes.
     front: SocketAddr,
     _balancer: Balancer,
 }
 
 impl Hooked {
-    /// A cluster with three nodes, and room for so many replicas behind a balancer.
-    pub(crate) async fn start(replicas: usize) -> Self {
+    /// A cluster with three nodes, and room for a replica behind a balancer.
+    async fn start() -> Self {
         let (cluster, client) = own_cluster().await;
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
             let node =
@@ -38,24 +36,22 @@ impl Hooked {
         }
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
         let address = || SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
-        let backends: Vec<Backend> = (0..replicas).map(|_| Backend { address: address(), health: address() }).collect();
-        let front = address();
-        let balancer = Balancer::start(front, backends.clone()).await.unwrap();
-        Self { cluster, client, kubeconfig, backends, front, _balancer: balancer }
+        let (backend, front) = (Backend { address: address(), health: address() }, address());
+        let balancer = Balancer::start(front, vec![backend]).await.unwrap();
+        Self { cluster, client, kubeconfig, backend, front, _balancer: balancer }
     }
 
-    /// Starts a replica.
-    pub(crate) fn replica(&self, number: usize, flags: &[&str]) -> Manager {
-        let Backend { address, health } = self.backends[number];
+    /// Starts it.
+    fn replica(&self) -> Manager {
+        let Backend { address, health } = self.backend;
         let (address, health) = (address.to_string(), health.to_string());
         let url = format!("https://{}", self.front);
         let own = ["--listen", &health, "--webhook-listen", &address, "--webhook-url", &url];
-        let log = self.cluster.log(&format!("replica-{number}"));
-        Manager::with(&self.kubeconfig, log, &[&own[..], flags].concat())
+        Manager::with(&self.kubeconfig, self.cluster.log("replica"), &own)
     }
 
     /// Waits until webhooks are asked.
-    pub(crate) async fn asked(&self) {
+    async fn asked(&self) {
         let bad = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
             "metadata": {"name": "probe", "namespace": "default"}, "spec": {
                 "selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}},
@@ -69,25 +65,9 @@ impl Hooked {
         .await;
     }
 
-    pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> Output {
-        kubectl(&self.cluster, self.cluster.admin_kubeconfig(), args, input)
+    fn kubectl(&self, args: &[&str], input: &str) -> Output {
+        testing::kubectl(&self.cluster, self.cluster.admin_kubeconfig(), args, input).expect("kubectl runs")
     }
-}
-
-/// Runs kubectl as somebody, with `input` on its standard input.
-fn kubectl(cluster: &Cluster, kubeconfig: &Path, args: &[&str], input: &str) -> Output {
-    use std::io::Write;
-    let mut child = Command::new(cluster.kubectl())
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("kubectl starts");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
 }
 
 /// Every document of a table.
@@ -140,8 +120,8 @@ fn judge(expect: &str, said: &Output) -> Result<(), String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_wrong_gets_in() {
-    let hooked = Hooked::start(1).await;
-    let manager = hooked.replica(0, &[]);
+    let hooked = Hooked::start().await;
+    let manager = hooked.replica();
     hooked.asked().await;
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut failures = Vec::new();
@@ -189,8 +169,8 @@ fn failed(said: &Output) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_versions_are_served_and_defaults_are_stated() {
-    let hooked = Hooked::start(1).await;
-    let manager = hooked.replica(0, &[]);
+    let hooked = Hooked::start().await;
+    let manager = hooked.replica();
     hooked.asked().await;
     eventually("the older version is served", || async {
         let said = hooked.kubectl(&["get", "daemonsets.v1alpha1.apps.kruise.io"], "");
@@ -228,12 +208,12 @@ async fn both_versions_are_served_and_defaults_are_stated() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
-    let hooked = Hooked::start(1).await;
+    let hooked = Hooked::start().await;
     // Before there is a manager, nothing stands in the way.
     let mut early = set("early", "default", "v1beta1");
     early["spec"]["template"]["spec"]["containers"][0]["envv"] = json!([]);
     ok(&hooked.kubectl(&["create", "-f", "-"], &early.to_string()));
-    let mut manager = hooked.replica(0, &[]);
+    let mut manager = hooked.replica();
     hooked.asked().await;
     let path = |kind: &str, name: &str| format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}");
     let first = path("validatingwebhookconfigurations", "daemonset-patches-validator");

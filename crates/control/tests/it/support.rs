@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::sync::Arc;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
@@ -15,6 +15,7 @@ use dapple_control::install::install_crds;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_testbed::Cluster;
+use dapple_testbed::testing;
 pub(crate) use dapple_testbed::testing::eventually;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -50,18 +51,7 @@ pub(crate) fn repository() -> PathBuf {
 
 /// Runs kubectl as administrator, with `input` on its standard input.
 pub(crate) fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> Output {
-    use std::io::Write;
-    let mut child = Command::new(cluster.kubectl())
-        .arg("--kubeconfig")
-        .arg(cluster.admin_kubeconfig())
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("kubectl starts");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    testing::kubectl(cluster, cluster.admin_kubeconfig(), args, input).expect("kubectl runs")
 }
 
 /// What kubectl prints; it must succeed.

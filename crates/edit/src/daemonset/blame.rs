@@ -17,8 +17,8 @@ pub fn blame(spec: &DaemonSetSpec, applied: &[usize], field: &str) -> String {
         if field.is_empty() { "spec.template".to_owned() } else { format!("spec.template.{field}") }
     };
     let (compiled, _) = patches("", &spec.patches);
-    let is_applied = |edit: &&Edit| applied.iter().any(|index| edit.source.rule == format!("spec.patches[{index}]"));
-    let edits: Vec<&Edit> = compiled.iter().map(|patch| &patch.edit).filter(is_applied).collect();
+    let edits: Vec<&Edit> =
+        compiled.iter().filter(|patch| applied.contains(&patch.place)).map(|patch| &patch.edit).collect();
     let Ok(rendering) = render(Document::PodTemplate, &spec.template.0, &edits) else { return of_template() };
     let together = || match applied {
         [] => of_template(),

@@ -16,7 +16,7 @@ use crate::render::render_plain;
 pub fn judge(object: &Value, old: Option<&Value>) -> Verdict {
     match read(object) {
         Ok(set) => judge_set(&set, old.and_then(|old| read(old).ok()).as_ref()),
-        Err(error) => Verdict { errors: vec![error], warnings: Vec::new() },
+        Err(error) => error.into(),
     }
 }
 
@@ -34,8 +34,7 @@ pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
             is_whole = false;
             verdict.refuse(within(&field, &finding.path.to_string()), Reason::Invalid, finding.mistake.to_string());
         }
-        let rule = format!("spec.patches[{index}]");
-        let compiled = compiled.iter().find(|patch| patch.edit.source.rule == rule);
+        let compiled = compiled.iter().find(|patch| patch.place == index);
         let Some(edit) = compiled.filter(|_| is_whole).map(|patch| &patch.edit) else { continue };
         match render_plain(Document::PodTemplate, &spec.template.0, &[edit]) {
             Ok((template, _)) => check_rendered(spec, &template, &field, &mut verdict),

@@ -101,11 +101,10 @@ impl Variants {
         };
         let rendering =
             rendering.and_then(|known| if is_selected(&known) { Ok(known) } else { Err(Unrendered::Unselected) });
-        let place_of =
-            |edit: &&Edit| edit.source.rule.trim_start_matches("spec.patches[").trim_end_matches(']').parse();
         // Where nobody knows what nodes should have, the template tells whether they should have anything.
         let fit = Fit::of_daemon(rendering.as_ref().map_or(&self.template, |rendered| &rendered.template));
-        self.variants.push(Variant { patches: edits.iter().flat_map(place_of).collect(), rendering, fit });
+        let patches = matching.iter().map(|index| self.patches[*index].place).collect();
+        self.variants.push(Variant { patches, rendering, fit });
         let number = self.variants.len() - 1;
         self.known.insert(matching, number);
         number

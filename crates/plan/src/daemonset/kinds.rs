@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use dapple_api::daemonset::DaemonSetSpec;
-use dapple_edit::daemonset::patches;
+use dapple_edit::daemonset::{Patch, patches, place_of};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
 use dapple_edit::render::{render, render_plain};
@@ -49,9 +49,8 @@ pub fn rendered(spec: &DaemonSetSpec, applied: &[usize]) -> Result<Value, EditEr
     Ok(render_plain(Document::PodTemplate, &spec.template.0, &edits)?.0)
 }
 
-fn edit_of(compiled: &[dapple_edit::daemonset::Patch], index: usize) -> Option<&Edit> {
-    let rule = format!("spec.patches[{index}]");
-    compiled.iter().map(|patch| &patch.edit).find(|edit| edit.source.rule == rule)
+fn edit_of(compiled: &[Patch], index: usize) -> Option<&Edit> {
+    compiled.iter().find(|patch| patch.place == index).map(|patch| &patch.edit)
 }
 
 /// Patches of equal priority that set the same field on some nodes: which of them wins follows from their order in the list
@@ -83,10 +82,6 @@ pub fn fights(spec: &DaemonSetSpec, kinds: &[Kind]) -> Vec<String> {
 
 fn has_equals(spec: &DaemonSetSpec, applied: &[usize]) -> bool {
     applied.windows(2).any(|pair| spec.patches[pair[0]].priority() == spec.patches[pair[1]].priority())
-}
-
-fn place_of(rule: &str) -> Option<usize> {
-    rule.strip_prefix("spec.patches[")?.strip_suffix(']')?.parse().ok()
 }
 
 #[cfg(test)]
