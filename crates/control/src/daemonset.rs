@@ -101,15 +101,23 @@ impl Reconcile for DaemonSets {
         if self.sets.is_malformed(key) {
             return Ok(Ended::Done);
         }
+        // A key is worked on by one worker at a time, so nobody misses it meanwhile.
+        let mut known = self.memories().remove(key);
+        // Before the set and the news are read: what happens while we ask is to be known to those who decide.
+        let resolved = match known.as_mut() {
+            Some(memory) => self.resolve_doubts(key, memory).await,
+            None => Ok(()),
+        };
         let Some(set) = self.sets.get(key).filter(|set| !set.is_terminating) else {
-            self.memories().remove(key);
             self.news.forget(key);
             return Ok(Ended::Done);
         };
-        // A key is worked on by one worker at a time, so nobody misses it meanwhile.
-        let known = self.memories().remove(key).filter(|memory| memory.uid == set.meta.uid);
+        let known = known.filter(|memory| memory.uid == set.meta.uid);
         let mut memory = known.unwrap_or_else(|| Memory::new(set.meta.uid.clone()));
-        let ended = self.look(&set, &mut memory).await;
+        let ended = match resolved {
+            Ok(()) => self.look(&set, &mut memory).await,
+            Err(error) => Err(error),
+        };
         self.memories().insert(key.clone(), memory);
         ended
     }

@@ -19,6 +19,6 @@ fn family_of(mutant: Mutant) -> Family {
 
 /// Makes a mistake, and returns the first of these seeds that notices, with what it says.
 pub fn hunt(mutant: Mutant, seeds: Range<u64>) -> io::Result<Option<(u64, String)>> {
-    let sum = sweep(&Scenario::of(family_of(mutant)), seeds, Some(mutant))?;
+    let sum = sweep(&Scenario::of(family_of(mutant)), seeds, Some(mutant), |_, _| {})?;
     Ok(sum.failed.into_iter().next())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
@@ -17,6 +18,8 @@ use dapple_sim::trace::Trace;
 
 /// Failures that are listed.
 const LISTED: usize = 20;
+/// After every so many seeds it is told how far it is: some seconds.
+const TOLD: u64 = 200;
 
 /// Most of a run is small pieces of JSON.
 #[global_allocator]
@@ -106,9 +109,22 @@ fn fingerprints(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<()> {
 }
 
 /// Runs many seeds, prints the figures, and the first failure as small as it gets. True if any failed.
+#[allow(clippy::print_stderr, reason = "how far it is, beside the figures")]
 fn many(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<bool> {
     let begun = Instant::now();
-    let (count, sum) = (seeds.end - seeds.start, sweep(scenario, seeds, None)?);
+    let (count, done) = (seeds.end - seeds.start, AtomicU64::new(0));
+    let sum = sweep(scenario, seeds, None, |seed, outcome| {
+        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(violation) = &outcome.violation {
+            eprintln!("FAILED seed {seed}: {}", violation.what);
+        } else if done % TOLD == 0 {
+            eprintln!(
+                "{}: {done} of {count} seeds after {:.0} s",
+                scenario.family.name(),
+                begun.elapsed().as_secs_f64()
+            );
+        }
+    })?;
     let took = begun.elapsed().as_secs_f64();
     println!(
         "{}: {count} seeds in {took:.1} s ({:.0} per second), {} requests, {} faults, {} h of virtual time",

@@ -37,8 +37,13 @@ impl Sum {
     }
 }
 
-/// Runs seeds on all cores. With a mutant, only until it is found.
-pub fn sweep(scenario: &Scenario, seeds: Range<u64>, mutant: Option<Mutant>) -> io::Result<Sum> {
+/// Runs seeds on all cores, and tells what came of each. With a mutant, only until it is found.
+pub fn sweep(
+    scenario: &Scenario,
+    seeds: Range<u64>,
+    mutant: Option<Mutant>,
+    tell: impl Fn(u64, &Outcome) + Sync,
+) -> io::Result<Sum> {
     let (next, is_found, sum) = (AtomicU64::new(seeds.start), AtomicBool::new(false), Mutex::new(Sum::default()));
     let work = || -> io::Result<()> {
         mutant::make(mutant);
@@ -49,6 +54,7 @@ pub fn sweep(scenario: &Scenario, seeds: Range<u64>, mutant: Option<Mutant>) -> 
             }
             let outcome = run(scenario, &(scenario.script)(seed), &BTreeSet::new(), Trace::default())?;
             is_found.fetch_or(mutant.is_some() && outcome.violation.is_some(), Ordering::Relaxed);
+            tell(seed, &outcome);
             sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, outcome);
         }
     };

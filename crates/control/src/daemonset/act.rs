@@ -5,7 +5,6 @@
 //! did not come is a doubt: nothing is decided about its node before the API server was asked what became of it.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::daemonset::cell::{Act, Why};
@@ -17,7 +16,6 @@ use tracing::info;
 
 use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
-use super::news::Changes;
 use super::send::{Outcome, Request, patches_on};
 use super::{DaemonSets, Set, version_of};
 use crate::client::is_not_leading;
@@ -150,16 +148,18 @@ impl DaemonSets {
                 }
                 Ok(())
             }
-            Outcome::Gone => {
-                // At no version that a watch could be held against: until it is out of our view, it is asked for.
+            Outcome::Gone | Outcome::Moved if action.act != Act::Create => {
+                // At no version that a watch could be held against: until our view includes it, it is asked for.
                 memory.doubt(key, &action.node);
                 Ok(())
             }
-            Outcome::Moved => {
-                // Of a pod, or of a node that is there after all, the watch will tell. That one was not made, nobody tells.
-                memory.is_stale |= action.act == Act::Create;
+            Outcome::Gone | Outcome::Moved => {
+                // That one was not made, nobody tells.
+                memory.is_stale = true;
                 Ok(())
             }
+            // Of a node that is there after all, the watch will tell.
+            Outcome::Unfounded => Ok(()),
             Outcome::Taken => {
                 *memory.collisions.entry(action.node.clone()).or_default() += 1;
                 memory.is_stale = true;
@@ -211,30 +211,20 @@ impl DaemonSets {
         memory.refusals.insert(action.node.clone(), NodeRefusal { reason, text, times, until });
     }
 
-    /// Asks what became of writes whose answer did not come. False while somebody still has to be asked.
-    pub(super) async fn resolve_doubts(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        changes: &mut Changes,
-    ) -> Result<bool, kube::Error> {
-        let doubts: Vec<(Key, Arc<str>)> =
-            memory.doubts.iter().map(|(key, node)| (key.clone(), node.clone())).collect();
-        for (key, node) in doubts {
-            match self.pods_api(set).get_opt(&key.name).await? {
+    /// Asks what became of writes whose answer did not come, or was that the pod is another one by now. Until then, and
+    /// until our view includes it, nothing is done on their nodes.
+    pub(super) async fn resolve_doubts(&self, set: &Key, memory: &mut Memory) -> Result<(), kube::Error> {
+        for (key, node) in memory.open_doubts() {
+            match self.pods_api(&set.namespace).get_opt(&key.name).await? {
                 Some(found) => {
                     self.pods.wrote(&key, version_of(&found.metadata.resource_version));
                     memory.wrote(key.clone(), &node);
                     memory.settle(&key);
                 }
-                None if self.pods.get(&key).is_none() => {
-                    // It may be out of our view, and not among the news yet.
-                    changes.pods.insert(key.name.clone());
-                    memory.settle(&key);
-                }
-                None => {}
+                None if self.pods.get(&key).is_none() => memory.settle(&key),
+                None => memory.ask_later(&key),
             }
         }
-        Ok(memory.doubts.is_empty())
+        Ok(())
     }
 }

@@ -56,7 +56,7 @@ impl DaemonSets {
                 let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
                 match api.create(&PostParams::default(), &object).await {
                     Err(kube::Error::Api(error)) if error.code == 409 => {
-                        return self.collide(set, &api, &revision, collisions).await.map(|()| None);
+                        return self.collide(set, memory, (&api, &revision), collisions).await.map(|()| None);
                     }
                     other => other?,
                 }
@@ -85,8 +85,8 @@ impl DaemonSets {
     async fn collide(
         &self,
         set: &Set,
-        api: &Api<ControllerRevision>,
-        revision: &Revision,
+        memory: &mut Memory,
+        (api, revision): (&Api<ControllerRevision>, &Revision),
         collisions: i32,
     ) -> Result<(), kube::Error> {
         let found = api.get_opt(&revision.name).await?;
@@ -96,7 +96,7 @@ impl DaemonSets {
             return Ok(());
         }
         let status = DaemonSetStatus { collision_count: Some(collisions + 1), ..set.status.clone() };
-        self.write_status(set, &status).await
+        self.write_status(set, memory, &status).await.map(|_| ())
     }
 
     /// Drops revisions beyond the limit that no pod and no node needs, if something has changed that may have set one
@@ -125,6 +125,7 @@ impl DaemonSets {
                 })
         };
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
+        let mut is_all_done = true;
         for spare in surplus(&all, limit, is_needed) {
             let Some(found) = revisions.iter().find(|known| *known.meta.key.name == *spare.name) else { continue };
             // An undo may have made it the newest meanwhile.
@@ -133,13 +134,14 @@ impl DaemonSets {
             let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
             info!(set = %set.meta.key, revision = %spare.name, "dropping a revision that nobody needs");
             match api.delete(&spare.name, &params).await {
-                Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => {}
+                Err(kube::Error::Api(error)) if error.code == 404 => {}
+                Err(kube::Error::Api(error)) if error.code == 409 => is_all_done = false,
                 answer => _ = answer?,
             }
         }
-        memory.may_prune = false;
+        memory.may_prune = !is_all_done;
         memory.pruned = Some(Instant::now());
-        Ok(None)
+        Ok((!is_all_done).then_some(PACE))
     }
 
     /// Asks the API server whether it would take pods of each variant, before any pod is taken away for one of them:
@@ -175,7 +177,7 @@ impl DaemonSets {
             };
             let object = serde_json::from_value(pod(&wanted)).map_err(kube::Error::SerdeError)?;
             let params = PostParams { dry_run: true, ..PostParams::default() };
-            let proof = match self.pods_api(set).create(&params, &object).await {
+            let proof = match self.pods_api(&set.meta.key.namespace).create(&params, &object).await {
                 // That there is no room for one more says nothing about the template: the old pod makes room.
                 Err(kube::Error::Api(error)) if error.code == 403 && error.message.contains("exceeded quota") => Ok(()),
                 Err(kube::Error::Api(error)) if [400, 403, 422].contains(&error.code) => {

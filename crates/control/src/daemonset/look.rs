@@ -30,16 +30,12 @@ pub(super) const ECHO: Duration = Duration::from_secs(1);
 
 impl DaemonSets {
     pub(super) async fn look(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
-        let mut changes = self.take_news(set, memory);
-        memory.is_stale |= memory.asks_again(self.env.now().as_second());
-        match self.resolve_doubts(set, memory, &mut changes).await {
-            Ok(true) => {}
-            unresolved => {
-                // The news are taken, and not taken in: everything is looked at anew next time.
-                memory.is_stale = true;
-                return unresolved.map(|_| Ended::Again(ECHO));
-            }
+        if memory.is_behind(set.meta.version) {
+            return Ok(Ended::Again(ECHO));
         }
+        // First of all, since they may be about the set: it was read just before.
+        let changes = self.take_news(set, memory);
+        memory.is_stale |= memory.asks_again(self.env.now().as_second());
         if !memory.is_stale {
             self.take_in(set, memory, &changes);
         }
@@ -74,7 +70,7 @@ impl DaemonSets {
         let asked = memory.proven.values().filter_map(|proof| proof.as_ref().err()).map(|refusal| refusal.ask_again);
         let at = fleet.into_iter().chain(asked).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
-        let echo = (!memory.unseen.is_empty() || !memory.doubts.is_empty()).then_some(ECHO);
+        let echo = memory.awaits_writes().then_some(ECHO);
         // A write taught us something that no watch will tell.
         let taught = memory.is_stale.then_some(ECHO);
         [wake, echo, stray, told, taught].into_iter().flatten().min().map_or(Ended::Done, Ended::Again)
@@ -120,7 +116,7 @@ impl DaemonSets {
         {
             return Ok(false);
         }
-        self.own(set, memory).await?;
+        let is_all_owned = self.own(set, memory).await?;
         if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) {
             // One that was just taken in may say what the set says: none is made before it is seen.
             return Ok(false);
@@ -144,7 +140,7 @@ impl DaemonSets {
             }
         }
         memory.known = Some(known);
-        memory.is_stale = false;
+        memory.is_stale = !is_all_owned;
         memory.may_prune = true;
         Ok(true)
     }
@@ -216,7 +212,7 @@ impl DaemonSets {
                 fleet.observe(&pod.meta.key.name, Some((node, pod_state(set, pod, &templates, memory))));
             }
         }
-        for node in memory.unseen.values().map(|unseen| &unseen.node).chain(memory.doubts.values()) {
+        for node in memory.unseen.values().map(|unseen| &unseen.node).chain(memory.doubtful_nodes()) {
             fleet.wrote(node);
         }
         for (node, refusal) in &memory.refusals {
@@ -332,6 +328,7 @@ fn pod_state(set: &Set, pod: &Pod, templates: &BTreeMap<Arc<str>, Arc<str>>, mem
     };
     PodState {
         name: pod.meta.key.name.clone(),
+        version: pod.meta.version,
         hash: pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from("")),
         template: pod.annotations.get(REVISION_ANNOTATION).and_then(|name| templates.get(name)).cloned(),
         created: pod.created,

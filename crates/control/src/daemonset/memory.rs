@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::SetRevision;
+use super::look::ECHO;
 use crate::store::Key;
 
 /// After so long a write should have come back.
@@ -30,8 +31,12 @@ pub(super) struct Memory {
     pub(super) variants: BTreeMap<Arc<str>, (u64, Variants)>,
     /// Pods that we wrote and have not seen since, with their nodes.
     pub(super) unseen: BTreeMap<Key, Unseen>,
-    /// Pods of which we do not know whether our last write was done, with their nodes.
-    pub(super) doubts: BTreeMap<Key, Arc<str>>,
+    /// Pods of which we do not know what our last write has come to.
+    doubts: BTreeMap<Key, Doubt>,
+    /// Names of pods of which we know it since.
+    settled: Vec<Arc<str>>,
+    /// The version that the set is known to have, should our view of it be behind.
+    behind: Option<u64>,
     /// Revisions that we wrote and have not seen since, and when.
     unseen_revisions: BTreeMap<Key, Instant>,
     /// Renderings that the API server has taken, or why not, and when to ask again.
@@ -63,6 +68,14 @@ pub(super) struct Memory {
 pub(super) struct Unseen {
     pub(super) node: Arc<str>,
     since: Instant,
+}
+
+/// A write of which nobody knows what it has come to.
+#[derive(Debug, Clone)]
+struct Doubt {
+    node: Arc<str>,
+    /// When to ask.
+    ask: Instant,
 }
 
 /// What the API server refused on a node.
@@ -106,6 +119,8 @@ impl Memory {
             variants: BTreeMap::new(),
             unseen: BTreeMap::new(),
             doubts: BTreeMap::new(),
+            settled: Vec::new(),
+            behind: None,
             unseen_revisions: BTreeMap::new(),
             proven: BTreeMap::new(),
             unchangeable: BTreeSet::new(),
@@ -126,6 +141,16 @@ impl Memory {
         self.proven.values().any(|proof| proof.as_ref().is_err_and(|refusal| refusal.ask_again <= now))
     }
 
+    /// Whether our view of the set is known to be behind.
+    pub(super) fn is_behind(&self, version: u64) -> bool {
+        self.behind.is_some_and(|newest| version < newest)
+    }
+
+    /// The set has this version by now, or is gone: this is not it any more.
+    pub(super) fn is_to_wait_for(&mut self, version: Option<u64>) {
+        self.behind = Some(version.unwrap_or(u64::MAX));
+    }
+
     /// Remembers a write until it has come back.
     pub(super) fn wrote(&mut self, pod: Key, node: &Arc<str>) {
         let is_new = self.unseen.insert(pod, Unseen { node: node.clone(), since: Instant::now() }).is_none();
@@ -136,10 +161,38 @@ impl Memory {
 
     /// Remembers that a write may have been done.
     pub(super) fn doubt(&mut self, pod: Key, node: &Arc<str>) {
-        let is_new = self.doubts.insert(pod, node.clone()).is_none();
+        let is_new = self.doubts.insert(pod, Doubt { node: node.clone(), ask: Instant::now() }).is_none();
         if is_new {
             self.freeze(node);
         }
+    }
+
+    /// Pods to be asked for now, with their nodes.
+    pub(super) fn open_doubts(&self) -> Vec<(Key, Arc<str>)> {
+        let now = Instant::now();
+        let open = self.doubts.iter().filter(|(_, doubt)| doubt.ask <= now);
+        open.map(|(pod, doubt)| (pod.clone(), doubt.node.clone())).collect()
+    }
+
+    pub(super) fn doubtful_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.doubts.values().map(|doubt| &doubt.node)
+    }
+
+    /// It is gone, and our view still has it: it is asked for again, should nobody tell.
+    pub(super) fn ask_later(&mut self, pod: &Key) {
+        if let Some(doubt) = self.doubts.get_mut(pod) {
+            doubt.ask = Instant::now() + ECHO;
+        }
+    }
+
+    /// Whether nothing is to be done about a pod yet.
+    pub(super) fn is_open(&self, pod: &Key) -> bool {
+        self.unseen.contains_key(pod) || self.doubts.contains_key(pod)
+    }
+
+    /// Whether there are writes whose outcome is yet to be seen.
+    pub(super) fn awaits_writes(&self) -> bool {
+        !self.unseen.is_empty() || !self.doubts.is_empty()
     }
 
     /// Something is under way on a node.
@@ -156,13 +209,15 @@ impl Memory {
         }
     }
 
-    /// Lets go of writes that have come back, and names their pods: what became of them may not be news yet.
+    /// Lets go of writes that have come back, and names their pods, and those of doubts that were settled: what became
+    /// of them may not be news yet.
     pub(super) fn see(&mut self, is_seen: impl Fn(&Key) -> bool) -> Vec<Arc<str>> {
         let seen: Vec<Key> = self.unseen.keys().filter(|pod| is_seen(pod)).cloned().collect();
         for pod in &seen {
             self.forget_unseen(pod);
         }
-        seen.into_iter().map(|pod| pod.name).collect()
+        let settled = std::mem::take(&mut self.settled);
+        seen.into_iter().map(|pod| pod.name).chain(settled).collect()
     }
 
     /// Remembers a revision until it has come back.
@@ -198,8 +253,9 @@ impl Memory {
 
     /// A doubt is settled.
     pub(super) fn settle(&mut self, pod: &Key) {
-        if let Some(node) = self.doubts.remove(pod) {
-            self.thaw(&node);
+        if let Some(doubt) = self.doubts.remove(pod) {
+            self.thaw(&doubt.node);
+            self.settled.push(pod.name.clone());
         }
     }
 }
@@ -220,7 +276,7 @@ mod tests {
         tokio::time::advance(OVERDUE).await;
         memory.doubt_overdue();
         assert!(memory.unseen.is_empty());
-        assert_eq!(memory.doubts.get(&pod), Some(&node));
+        assert_eq!(memory.open_doubts(), [(pod, node)]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -24,7 +24,9 @@ impl DaemonSets {
     }
 
     /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
-    pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<(), kube::Error> {
+    /// False if something was changed meanwhile: then it is to be looked at again.
+    pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
+        let mut is_all_done = true;
         let is_nobodys = |pod: &Pod| pod.owner.is_none() || is_on(Mutant::ForeignAdopted);
         let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && !pod.terminating;
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
@@ -36,18 +38,18 @@ impl DaemonSets {
         let lost: Vec<_> = revisions.iter().filter(|known| known.is_orphan && is_selected(&known.labels)).collect();
         if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
             for pod in orphans {
-                self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
+                is_all_done &= self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
             }
             for revision in lost {
-                self.give_revision(set, memory, &revision.meta).await?;
+                is_all_done &= self.give_revision(set, memory, &revision.meta).await?;
             }
         }
         let mine = self.revisions.find(Index::Owner, &set.meta.uid);
         let owned = self.pods.find(Index::Owner, &set.meta.uid);
         for pod in owned.iter().filter(|pod| !self.is_selected(set, pod) && is_relabelled(set, &mine, pod)) {
-            self.give(set, memory, pod, release(set, &pod.meta)).await?;
+            is_all_done &= self.give(set, memory, pod, release(set, &pod.meta)).await?;
         }
-        Ok(())
+        Ok(is_all_done)
     }
 
     /// Asks the API server itself: one who is on his way out must not take in what he would take along.
@@ -60,42 +62,46 @@ impl DaemonSets {
         Ok(found.as_ref().is_some_and(is_it))
     }
 
-    async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<(), kube::Error> {
+    async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
         info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
-        let sent =
-            self.pods_api(set).patch(&pod.meta.key.name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let sent = self
+            .pods_api(&set.meta.key.namespace)
+            .patch(&pod.meta.key.name, &PatchParams::default(), &Patch::Strategic(patch))
+            .await;
         match sent {
             Ok(written) => {
                 self.pods.wrote(&pod.meta.key, version_of(&written.metadata.resource_version));
                 let node = pod.node.clone().unwrap_or_else(|| Arc::from(""));
                 memory.wrote(pod.meta.key.clone(), &node);
-                Ok(())
+                Ok(true)
             }
-            // Gone, or changed: the watch will tell.
-            Err(kube::Error::Api(error)) if [404, 409, 422].contains(&error.code) => Ok(()),
+            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            // Gone, or another one by now: the watch will tell.
+            Err(kube::Error::Api(error)) if [404, 422].contains(&error.code) => Ok(true),
             Err(kube::Error::Api(error)) if error.code == 403 => {
                 let note = format!("the owner of pod {} cannot be changed: {}", pod.meta.key.name, error.message);
                 self.report(set, "FailedAdoption", note);
-                Ok(())
+                Ok(true)
             }
             Err(error) => Err(error),
         }
     }
 
-    async fn give_revision(&self, set: &Set, memory: &mut Memory, meta: &Meta) -> Result<(), kube::Error> {
+    async fn give_revision(&self, set: &Set, memory: &mut Memory, meta: &Meta) -> Result<bool, kube::Error> {
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
         let patch = Patch::Strategic(adoption(set, meta));
         match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
             Ok(written) => {
                 self.revisions.wrote(&meta.key, version_of(&written.metadata.resource_version));
                 memory.wrote_revision(Key::clone(&meta.key));
-                Ok(())
+                Ok(true)
             }
-            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Ok(()),
+            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
             Err(kube::Error::Api(error)) if [403, 422].contains(&error.code) => {
                 let note = format!("ControllerRevision {} cannot be taken in: {}", meta.key.name, error.message);
                 self.report(set, "FailedAdoption", note);
-                Ok(())
+                Ok(true)
             }
             Err(error) => Err(error),
         }

@@ -49,8 +49,10 @@ pub(super) enum Outcome {
     Wrote(u64),
     /// Done: the object is gone.
     Gone,
-    /// Nothing was done: the pod is gone, or another one by now. The watch will tell.
+    /// Nothing was done: the pod is gone, or another one by now.
     Moved,
+    /// Nothing was done: there is no reason to.
+    Unfounded,
     /// Nobody knows.
     Doubt(kube::Error),
     /// The API server refused it, and will again.
@@ -60,13 +62,17 @@ pub(super) enum Outcome {
 }
 
 impl DaemonSets {
-    pub(super) fn pods_api(&self, set: &Set) -> Api<DynamicObject> {
+    pub(super) fn pods_api(&self, namespace: &str) -> Api<DynamicObject> {
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        Api::namespaced_with(self.client.clone(), &set.meta.key.namespace, &resource)
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
     /// Makes a request ready; nothing if the pod is gone.
     pub(super) fn prepare(&self, set: &Set, memory: &mut Memory, action: &Action) -> Option<(Key, Request)> {
+        let key_of = |name: &Arc<str>| Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
+        if action.pod.as_ref().is_some_and(|name| memory.is_open(&key_of(name))) {
+            return None;
+        }
         let known = memory.known.as_mut()?;
         let now = self.env.now().to_string();
         let Some(name) = &action.pod else {
@@ -87,8 +93,10 @@ impl DaemonSets {
             let key = Key::new(&set.meta.key.namespace, &pod_name(&wanted));
             return Some((key, Request::Create(Box::new(pod(&wanted)))));
         };
-        let key = Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
-        let pod = self.pods.get(&key)?;
+        let key = key_of(name);
+        // Our view goes on while we ask and wait: what was decided about a pod holds for what it was then.
+        let decided = known.fleet.pod(name)?.version;
+        let pod = self.pods.get(&key).filter(|pod| pod.meta.version == decided)?;
         let (uid, version) = (&pod.meta.uid, pod.meta.version);
         let request = match action.act {
             Act::Create => return None,
@@ -107,7 +115,7 @@ impl DaemonSets {
     }
 
     pub(super) async fn send(&self, set: &Set, key: &Key, request: Request) -> Outcome {
-        let api = self.pods_api(set);
+        let api = self.pods_api(&set.meta.key.namespace);
         let params = PatchParams::default();
         let name = key.name.as_ref();
         let sent = match request {
@@ -116,7 +124,7 @@ impl DaemonSets {
                 if why == Why::NodeGone {
                     match self.is_node_gone(&pod).await {
                         Ok(true) => {}
-                        Ok(false) => return Outcome::Moved,
+                        Ok(false) => return Outcome::Unfounded,
                         Err(error) => return Outcome::Doubt(error),
                     }
                 }
@@ -188,7 +196,7 @@ impl DaemonSets {
     }
 
     async fn create(&self, set: &Set, key: &Key, body: Value) -> Outcome {
-        let api = self.pods_api(set);
+        let api = self.pods_api(&set.meta.key.namespace);
         let hash = body["metadata"]["labels"][HASH_LABEL].as_str().map(str::to_owned);
         let request = kube::core::Request::new(api.resource_url())
             .create(&PostParams::default(), body.to_string().into_bytes())

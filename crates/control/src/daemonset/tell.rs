@@ -9,6 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::look::ECHO;
 use super::memory::Memory;
 use super::{DaemonSets, Set, version_of};
 use crate::store::Meta;
@@ -68,20 +69,38 @@ impl DaemonSets {
         if !is_new && waited < PACE {
             return Ok(Some(PACE - waited));
         }
-        self.write_status(set, wanted).await?;
+        if !self.write_status(set, memory, wanted).await? {
+            return Ok(Some(ECHO));
+        }
         memory.told = Some(Instant::now());
         Ok(None)
     }
 
-    pub(super) async fn write_status(&self, set: &Set, status: &DaemonSetStatus) -> Result<(), kube::Error> {
+    /// Writes the status. If the set is not what we think it is, nothing is written, and nothing decided about it before
+    /// our view includes what it is: of a set that was made anew, pods would be made in vain for ever.
+    pub(super) async fn write_status(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        status: &DaemonSetStatus,
+    ) -> Result<bool, kube::Error> {
         let Meta { key, uid, version } = &set.meta;
         let mut whole =
             json!({"metadata": {"uid": uid.as_ref(), "resourceVersion": version.to_string()}, "status": status});
         // An empty list is not written at all, and would leave in a merge patch what was there.
         whole["status"]["variants"] = json!(status.variants);
         let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &key.namespace);
-        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await?;
-        self.sets.wrote(key, version_of(&written.metadata.resource_version));
-        Ok(())
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await {
+            Ok(written) => {
+                self.sets.wrote(key, version_of(&written.metadata.resource_version));
+                Ok(true)
+            }
+            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => {
+                let found = api.get_metadata_opt(&key.name).await?;
+                memory.is_to_wait_for(found.map(|found| version_of(&found.metadata.resource_version)));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 }

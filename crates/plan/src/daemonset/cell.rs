@@ -73,6 +73,8 @@ pub struct Held {
 pub struct PodState {
     /// Its name.
     pub name: Arc<str>,
+    /// Which version of it this is: what is decided about it holds for no other.
+    pub version: u64,
     /// What it is: the hash of its rendering.
     pub hash: Arc<str>,
     /// The hash of its revision's template, if it names one: what it is apart from patches.

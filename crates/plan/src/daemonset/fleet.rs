@@ -256,6 +256,13 @@ impl Fleet {
         self.strays.values().any(|(_, pod)| !pod.is_terminating)
     }
 
+    /// A pod as it was told last.
+    pub fn pod(&self, name: &str) -> Option<&PodState> {
+        let placed =
+            self.pods.get(name).and_then(|place| self.cells[*place].pods.iter().find(|pod| *pod.name == *name));
+        placed.or_else(|| self.strays.get(name).map(|(_, pod)| pod))
+    }
+
     /// What is to be done at this time.
     pub fn decide(&mut self, now: i64) -> Decision {
         self.refresh(now);

@@ -41,11 +41,13 @@ struct Asked {
 pub struct DaemonSetProperties {
     /// For how long a manager may be behind.
     memory: Duration,
-    /// By node: UIDs of the set's pods there.
+    /// By node: UIDs of the set's pods there, but for those of stragglers.
     pods: BTreeMap<String, BTreeSet<String>>,
+    /// UIDs of pods that stragglers made: a manager was told that they are not there, and may not see them for long.
+    straggled: BTreeSet<String>,
     /// Nodes that a manager has taken out of service, until they are back.
     down: BTreeSet<String>,
-    /// Nodes that no pod should start on, or that were not well, with when that was last.
+    /// Nodes that no pod should start on, or that were not well, or whose pod ended by itself, with when that was last.
     closed: BTreeMap<String, Duration>,
     /// What was asked for, and until when; the last holds now.
     asked: Vec<(Duration, Asked)>,
@@ -135,8 +137,11 @@ impl DaemonSetProperties {
         let (pod, change) = (&write.change.object, write.change.kind);
         let is_of_set = server.get(SETS, NAMESPACE, NAME).is_some_and(|set| is_owned_by(pod, &set));
         let (node, uid) = (node_of(pod).to_owned(), text(&pod["metadata"]["uid"]).to_owned());
+        if write.is_ours() && change == ChangeKind::Added && write.under_way >= STRAGGLER {
+            self.straggled.insert(uid.clone());
+        }
         let here = self.pods.entry(node.clone()).or_default();
-        if change == ChangeKind::Deleted || !is_of_set {
+        if change == ChangeKind::Deleted || !is_of_set || self.straggled.contains(&uid) {
             here.remove(&uid);
         } else {
             here.insert(uid);
@@ -160,6 +165,13 @@ impl DaemonSetProperties {
         if write.change.previous.as_ref().is_some_and(|before| was_available(before)) {
             // It was back, whoever takes it away now.
             self.down.remove(&node);
+        }
+        if !write.is_ours()
+            && write.change.previous.as_ref().is_some_and(|before| is_ready(before) && !has_ended(before))
+            && has_ended(pod)
+        {
+            // It was ready, and whoever is behind may think that it has become available since.
+            self.closed.insert(node.clone(), write.at);
         }
         if write.is_ours() { self.ours(write, &node, server) } else { Ok(()) }
     }
@@ -250,11 +262,15 @@ fn is_available(pod: &Value, set: &Value, now: Duration) -> bool {
     is_up && !is_terminating(pod) && since.is_some_and(|since| since.as_second() + waits <= now)
 }
 
+/// Whether a pod is on its way out, or has ended.
+fn has_ended(pod: &Value) -> bool {
+    is_terminating(pod) || pod["status"]["phase"] == "Failed"
+}
+
 /// How many pods of the set live on a node.
 fn live_on(server: &Server, node: &str) -> usize {
-    let is_live = |pod: &Value| !is_terminating(pod) && pod["status"]["phase"] != "Failed";
     let pods = server.list("pods");
-    pods.iter().filter(|pod| is_of_set(pod) && node_of(pod) == node && is_live(pod)).count()
+    pods.iter().filter(|pod| is_of_set(pod) && node_of(pod) == node && !has_ended(pod)).count()
 }
 
 /// What the set asks for.
