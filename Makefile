@@ -32,6 +32,7 @@ fuzz:                ## A million hostile inputs for each target; needs a nightl
 	bash scripts/fuzz manifest
 	bash scripts/fuzz patch
 	bash scripts/fuzz edits
+	bash scripts/fuzz review
 
 fmt:
 	cargo fmt --all

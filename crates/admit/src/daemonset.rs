@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
 use dapple_api::selector::Selector;
-use dapple_api::verdict::{FieldError, Verdict};
+use dapple_api::verdict::Verdict;
 use dapple_edit::daemonset::{blame, judge_set};
 use dapple_edit::render::hash;
 use dapple_plan::census::Class;
@@ -71,14 +71,6 @@ impl Hashes {
     }
 }
 
-/// What was wrong before is no reason to refuse a change that leaves it as it is: it is told, and no more.
-pub(crate) fn excuse(verdict: &mut Verdict, before: &Verdict) {
-    let (old, new): (Vec<FieldError>, Vec<FieldError>) =
-        std::mem::take(&mut verdict.errors).into_iter().partition(|error| before.errors.contains(error));
-    verdict.errors = new;
-    old.iter().for_each(|error| verdict.warn(&error.field, format!("{}; it was so before", error.text)));
-}
-
 /// What the API server has said, the oldest first.
 #[derive(Default)]
 struct Proofs {
@@ -129,7 +121,7 @@ impl DaemonSets {
     ) -> Verdict {
         let mut verdict = judge_set(set, old);
         if let Some(old) = old {
-            excuse(&mut verdict, &judge_set(old, None));
+            verdict.excuse(&judge_set(old, None));
         }
         if !verdict.is_ok() {
             return verdict;
@@ -139,7 +131,6 @@ impl DaemonSets {
             spec.patches.iter().filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
         let classes = classes(&selectors);
         let kinds = kinds(spec, &classes);
-        let before = old.map(|old| Hashes::of(&old.spec)).unwrap_or_default();
         // Without any node there is nothing to be said of those that patches match.
         if !classes.is_empty() {
             for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
@@ -150,13 +141,13 @@ impl DaemonSets {
         }
         let some = &kinds[..kinds.len().min(MOST_COMPARED)];
         fights(spec, some).into_iter().for_each(|fight| verdict.warnings.push(fight));
-        self.ask(spec, &kinds, &before, &mut verdict).await;
+        self.ask(spec, &kinds, old.map(|old| &old.spec), &mut verdict).await;
         verdict
     }
 
-    /// Has the API server look at every kind of pod.
-    async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], before: &Hashes, verdict: &mut Verdict) {
-        let hashes = Hashes::of(spec);
+    /// Has the API server look at every kind of pod that `old` did not have.
+    pub async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], old: Option<&DaemonSetSpec>, verdict: &mut Verdict) {
+        let (hashes, before) = (Hashes::of(spec), old.map(Hashes::of).unwrap_or_default());
         let (mut proofs, mut open) = (Vec::new(), Vec::new());
         for kind in kinds {
             let key = hashes.key(kind);

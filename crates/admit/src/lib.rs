@@ -13,6 +13,7 @@ pub mod routes;
 pub mod secret;
 pub mod serve;
 pub mod surroundings;
+pub mod unregister;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,6 +76,7 @@ impl Webhooks {
             env: shared.env.clone(),
             converted: Default::default(),
             known: Default::default(),
+            is_published: Default::default(),
         });
         registrar.prepare(&stop).await;
         tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
@@ -12,8 +13,9 @@ use dapple_control::signal::Signal;
 use dapple_plan::certificate::{Lifetimes, next};
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +27,7 @@ use crate::serve::{Identity, certified_key};
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
+pub(crate) const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
 
 /// Where certificates come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +68,15 @@ pub enum Error {
     Foreign {
         /// Which one.
         secret: String,
+    },
+    /// The API server would ask, and nobody answer.
+    #[error(
+        "Service {service} leads to no manager that is ready, so nothing is registered: make the Service, or name another \
+         with --webhook-service, or give --webhook-url"
+    )]
+    Unreachable {
+        /// Which one.
+        service: String,
     },
     /// A certificate cannot be used.
     #[error("the certificate cannot be used: {0}")]
@@ -112,6 +123,8 @@ pub struct Registrar {
     pub converted: tokio::sync::Mutex<Option<(String, String)>>,
     /// The last good certificates, should somebody delete or mangle the Secret.
     pub known: tokio::sync::Mutex<Option<Contents>>,
+    /// Whether the API server was told whom to ask.
+    pub is_published: AtomicBool,
 }
 
 impl Registrar {
@@ -261,6 +274,9 @@ impl Registrar {
 
     /// Makes configurations and conversion say what they should, as far as they are ours.
     async fn publish(&self, bundle: &str) -> Result<(), Error> {
+        if !self.is_published.load(Ordering::Relaxed) {
+            self.be_reachable().await?;
+        }
         let crds: Api<CustomResourceDefinition> = Api::all(self.guarded.clone());
         let mut versions = BTreeMap::new();
         for crd in HOOKS.iter().map(Hook::crd).collect::<BTreeSet<String>>() {
@@ -271,6 +287,7 @@ impl Registrar {
         }
         let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
         let mut done = Ok(());
+        self.is_published.store(true, Ordering::Relaxed);
         for wanted in configurations(&ours, &self.reach, bundle, &self.namespace) {
             done = done.and(self.configure(&wanted).await);
         }
@@ -285,6 +302,19 @@ impl Registrar {
             }
         }
         done
+    }
+
+    /// Fails while the Service leads to nobody: every write of our kinds would be refused.
+    async fn be_reachable(&self) -> Result<(), Error> {
+        let Reach::Service { name, namespace, .. } = &self.reach else { return Ok(()) };
+        let slices: Api<EndpointSlice> = Api::namespaced(self.plain.clone(), namespace);
+        let params = ListParams::default().labels(&format!("kubernetes.io/service-name={name}"));
+        let found = slices.list(&params).await.map_err(refused(format!("EndpointSlices of {namespace}/{name}")))?;
+        let is_ready = |known: &Endpoint| known.conditions.as_ref().and_then(|known| known.ready) != Some(false);
+        if found.iter().flat_map(|slice| slice.endpoints.iter().flatten()).any(is_ready) {
+            return Ok(());
+        }
+        Err(Error::Unreachable { service: format!("{namespace}/{name}") })
     }
 
     /// Makes one configuration say what it should, unless it is somebody else's.

@@ -20,7 +20,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::daemonset::{DaemonSets, excuse};
+use crate::daemonset::DaemonSets;
 use crate::hooks::{CONVERT, HOOKS, Job};
 use crate::review::{BadReview, Request, converted};
 use crate::surroundings::Surroundings;
@@ -52,10 +52,7 @@ impl Judges {
         if request.kind.kind == "DaemonSet" {
             return self.daemonset(request).await;
         }
-        let mut verdict = admission::judge(&request.object, request.old()).unwrap_or_default();
-        if let Some(before) = request.old().and_then(|old| admission::judge(old, None)) {
-            excuse(&mut verdict, &before);
-        }
+        let mut verdict = admission::judge_change(&request.object, request.old()).unwrap_or_default();
         if verdict.is_ok() {
             self.look_around(request, &mut verdict);
         }

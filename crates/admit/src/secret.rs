@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use crate::authority::{authority, sign};
+use crate::serve::certified_key;
 
 const NOTES: &str = "dapple.dev/certificates";
 const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
@@ -141,8 +142,11 @@ impl Contents {
             span: Span { from: notes.serving_from, until: notes.serving_until },
             is_of_newest: notes.is_of_newest,
         };
+        // One whose key is lost can sign nothing, and is as good as ended.
+        let can_sign = self.authorities.last().is_some_and(|it| certified_key(it, &self.authority_key).is_ok());
+        let Span { from, until } = self.authority_span();
         Held {
-            authority: self.authority_span(),
+            authority: Span { from, until: if can_sign { until } else { from } },
             published: notes.published,
             has_older: self.authorities.len() > 1,
             serving: is_usable.then_some(serving),
@@ -186,6 +190,8 @@ impl Contents {
 
 #[cfg(test)]
 mod tests {
+    use dapple_plan::certificate::next;
+
     use super::*;
 
     const LIFETIMES: Lifetimes = Lifetimes { authority: 1_000_000, serving: 300_000 };
@@ -219,6 +225,20 @@ mod tests {
         assert_ne!(contents.certificate, served);
         assert!(contents.take(Step::DropOlder, &names(), LIFETIMES, 1_700_700_200).unwrap());
         assert!(contents.authorities.len() == 1 && contents.authorities[0] != first);
+    }
+
+    #[test]
+    fn an_authority_whose_key_is_lost_is_replaced() {
+        let (now, names) = (1_700_000_000, names());
+        let mut contents = Contents::new(&names, LIFETIMES, now).unwrap();
+        assert!(contents.take(Step::NotePublished, &names, LIFETIMES, now).unwrap());
+        assert_eq!(next(&contents.held(true, &names), true, LIFETIMES, now), Step::Rest);
+        let first = contents.authorities.clone();
+        contents.authority_key = Contents::new(&names, LIFETIMES, now).unwrap().authority_key;
+        assert_eq!(next(&contents.held(true, &names), true, LIFETIMES, now), Step::AddAuthority);
+        assert!(contents.take(Step::AddAuthority, &names, LIFETIMES, now).unwrap());
+        assert_eq!(contents.authorities[..1], first, "what is served with is trusted until there is another");
+        assert_eq!(next(&contents.held(true, &names), true, LIFETIMES, now), Step::NotePublished);
     }
 
     #[test]

@@ -76,6 +76,14 @@ impl Verdict {
         self.warnings.extend(other.warnings);
     }
 
+    /// What was wrong before is no reason to refuse a change that leaves it as it is: it is told, and no more.
+    pub fn excuse(&mut self, before: &Self) {
+        let (old, new): (Vec<FieldError>, Vec<FieldError>) =
+            std::mem::take(&mut self.errors).into_iter().partition(|error| before.errors.contains(error));
+        self.errors = new;
+        old.iter().for_each(|error| self.warn(&error.field, format!("{}; it was so before", error.text)));
+    }
+
     /// Whether there is nothing wrong.
     pub fn is_ok(&self) -> bool {
         self.errors.is_empty()
@@ -122,6 +130,19 @@ mod tests {
         verdict.refuse("spec.patches", Reason::TooMany, "a DaemonSet may have 10");
         assert!(!verdict.is_ok());
         assert_eq!(verdict.errors[0].to_string(), "spec.patches: a DaemonSet may have 10");
+    }
+
+    #[test]
+    fn what_was_wrong_before_is_excused() {
+        let wrong = |fields: &[&str]| {
+            let mut verdict = Verdict::default();
+            fields.iter().for_each(|field| verdict.refuse(*field, Reason::Invalid, "it is wrong"));
+            verdict
+        };
+        let mut verdict = wrong(&["spec.a", "spec.b"]);
+        verdict.excuse(&wrong(&["spec.a", "spec.c"]));
+        assert_eq!(verdict.errors, wrong(&["spec.b"]).errors);
+        assert_eq!(verdict.warnings, ["spec.a: it is wrong; it was so before"]);
     }
 
     #[test]

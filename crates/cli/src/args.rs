@@ -105,6 +105,15 @@ pub(crate) struct UpArgs {
 pub(crate) struct DownArgs {
     #[command(flatten)]
     pub(crate) local: LocalArgs,
+    /// Stop nothing: take dapple's webhooks, policies and permissions out of the cluster that KUBECONFIG names, after asking.
+    /// APIs, objects and pods stay.
+    #[arg(long)]
+    pub(crate) cluster: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// With --cluster: do not ask.
+    #[arg(long, requires = "cluster")]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -134,6 +143,9 @@ pub(crate) struct SourceArgs {
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
+    /// Have the API server itself look at every object and every kind of pod, by dry runs.
+    #[arg(long, conflicts_with = "nodes")]
+    pub(crate) server: bool,
     /// How to print it; wide has every node, field and pod, name only what differs.
     #[arg(short, long, value_enum, default_value_t = PlanOutput::Text)]
     pub(crate) output: PlanOutput,

@@ -6,10 +6,14 @@ use dapple_testbed::Cluster;
 use dapple_testbed::progress::to_stderr;
 
 use crate::args::DownArgs;
+use crate::install::out_of_cluster;
 use crate::output::say;
 use crate::up::cluster_dir;
 
 pub(crate) async fn run(args: DownArgs) -> anyhow::Result<ExitCode> {
+    if args.cluster {
+        return out_of_cluster(&args).await;
+    }
     let name = args.local.name;
     let dir = cluster_dir(&name)?;
     let progress = to_stderr();

@@ -1,14 +1,18 @@
-//! Installing dapple into a cluster: APIs, permissions and policies, and nothing that runs.
+//! Installing dapple into a cluster, and taking it out: APIs, permissions and policies, and nothing that runs.
 
 use std::process::ExitCode;
 
-use anyhow::Context;
-use dapple_api::partition::ServiceAccount;
+use anyhow::{Context, bail};
+use dapple_admit::unregister::unregister;
+use dapple_api::partition::{ServiceAccount, author_policies};
+use dapple_control::env::Env;
 use dapple_control::family::way_over;
 use dapple_control::install::{apply_yaml, install_crds, install_policies};
+use dapple_control::partition::off;
+use dapple_control::uninstall::{leader, remove, remove_yaml};
 use kube::Client;
 
-use crate::args::{NAMESPACE, UpArgs};
+use crate::args::{DownArgs, LEASE, NAMESPACE, UpArgs};
 use crate::connect;
 use crate::output::{confirmed, say};
 
@@ -29,6 +33,35 @@ pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
         .await
         .context("cannot install the policies on who may write PodMarkers and OverridePolicies")?;
     Ok(crds.into_iter().filter(|crd| crd.foreign).map(|crd| crd.name).collect())
+}
+
+/// `dapple down --cluster`.
+pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> {
+    let config = connect::config(&args.connect).await?;
+    let server = config.cluster_url.to_string();
+    let client = Client::try_from(config)?;
+    // It would put everything back.
+    if let Some(holder) = leader(&client, NAMESPACE, LEASE, Env::system().now()).await? {
+        bail!(
+            "a manager runs at {server}, {holder} by the lease {NAMESPACE}/{LEASE}: stop all managers first, and wait until \
+             the lease has ended"
+        );
+    }
+    let what = "take dapple's webhooks, policies and permissions, and the namespace dapple-system, out of";
+    if !args.yes && !confirmed(&format!("{what} {server}"))? {
+        say!("Nothing was changed.");
+        return Ok(ExitCode::from(1));
+    }
+    // Webhooks first: from here on nobody answers them.
+    let mut removal = unregister(&client).await.context("cannot take back the webhooks")?;
+    let policies = author_policies().into_iter().flat_map(|policy| policy.objects.into_iter().rev());
+    removal.extend(remove(&client, policies).await.context("cannot remove the policies")?);
+    removal.extend(off(&client).await.context("cannot remove the policies on tenancy")?);
+    removal.extend(remove_yaml(&client, PERMISSIONS).await.context("cannot remove the manager's permissions")?);
+    removal.removed.iter().for_each(|object| say!("removed {object}"));
+    removal.foreign.iter().for_each(|object| say!("left alone: {object} is not dapple's"));
+    say!("\ndapple is out of {server}. Its CRDs stay, with every object, and pods go on as they are.");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `dapple up --cluster`.

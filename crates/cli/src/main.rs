@@ -2,6 +2,7 @@
 
 mod adopt;
 mod args;
+mod checks;
 mod completion;
 mod connect;
 mod crds;

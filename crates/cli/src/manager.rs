@@ -8,11 +8,12 @@ use anyhow::Context;
 use dapple_admit::Webhooks;
 use dapple_admit::hooks::Reach;
 use dapple_admit::register::Source;
+use dapple_admit::unregister::notice;
 use dapple_control::client::Limits;
 use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::lease::Terms;
-use dapple_control::manager::{Options, alone, run as run_manager};
+use dapple_control::manager::{Options, run as run_manager};
 use dapple_plan::certificate::Lifetimes;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
             let webhooks = Webhooks::listen(webhooks).await?;
             run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
         }
-        None => run_manager(config, options, env, stop, alone).await?,
+        None => run_manager(config, options, env, stop, notice).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

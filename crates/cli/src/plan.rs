@@ -8,6 +8,7 @@ use dapple_plan::variant::Plan;
 use dapple_view::plan::PlanView;
 
 use crate::args::{PlanArgs, PlanOutput};
+use crate::checks::Checks;
 use crate::live;
 use crate::output::{is_coloured, is_coloured_for, note, say};
 use crate::sources::{Live, Sources};
@@ -29,7 +30,8 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             None => view,
         });
     }
-    if views.is_empty() && sources.concerned == 0 {
+    let checks = Checks::of(&sources, args.server).await?;
+    if views.is_empty() && sources.concerned == 0 && checks.errors.is_empty() {
         bail!(
             "nothing to plan in {}: give DaemonSets of apps.kruise.io/v1beta1, YurtAppSets, YurtAppDaemons, workloads \
              that ask for a policy by label, or policies that such workloads of the cluster ask for",
@@ -40,8 +42,11 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     for notice in sources.notices() {
         note(&notice.text(is_coloured_for(&std::io::stderr())));
     }
+    checks.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
+    checks.errors.iter().for_each(|error| note(&format!("error: {error}")));
     // As `kubectl diff`: 0 for no difference, 1 for some, 2 for an error.
-    let code = if views.iter().any(PlanView::fails) { 2 } else { u8::from(views.iter().any(PlanView::differs)) };
+    let fails = !checks.errors.is_empty() || views.iter().any(PlanView::fails);
+    let code = if fails { 2 } else { u8::from(views.iter().any(PlanView::differs)) };
     Ok(ExitCode::from(code))
 }
 

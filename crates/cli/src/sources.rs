@@ -50,7 +50,7 @@ impl Sources {
                 (Some(Live { client, world: world.clone() }), world)
             }
         };
-        let mut concerned = 0;
+        let (mut concerned, mut malformed) = (0, Vec::new());
         for manifest in &manifests {
             let at = |field: &str| format!("{}:{}", manifest.file(), manifest.locate(field));
             match next.add(manifest.value()) {
@@ -61,8 +61,11 @@ impl Sources {
                     note(&format!("warning: {}: {name} is not planned: {version} is not", at("apiVersion")));
                 }
                 Ok(false) => {}
-                Err(error) => bail!("{}: {error}", at(&error.field)),
+                Err(error) => malformed.push(format!("{}: {error}", at(&error.field))),
             }
+        }
+        if !malformed.is_empty() {
+            bail!("{}", malformed.join("\n"));
         }
         Ok(Self { manifests, live, next, concerned })
     }

@@ -6,10 +6,10 @@ use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, crds, is_ours};
 use dapple_api::partition::author_policies;
 use http::Request;
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, oneshot};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";
@@ -110,6 +110,24 @@ fn keep_conversion(found: &Value, crd: &mut Value) {
     }
 }
 
+/// Has nobody convert a kind any more, and only the version that is stored be served: the others would be read as what they
+/// are not. Returns whether there was something to change.
+pub async fn stop_conversion(client: &Client, name: &str) -> Result<bool, Error> {
+    let Some(mut crd) = find_crd(client, name).await?.filter(is_ours) else { return Ok(false) };
+    if crd["spec"]["conversion"]["strategy"] != "Webhook" {
+        return Ok(false);
+    }
+    crd["spec"]["conversion"] = json!({"strategy": "None"});
+    for version in crd["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        version["served"] = version["storage"].clone();
+    }
+    let refused = |source| Error::Refused { object: format!("CRD {name}"), source: Box::new(source) };
+    let object: DynamicObject =
+        serde_json::from_value(crd.clone()).map_err(|error| refused(kube::Error::SerdeError(error)))?;
+    api_of(client, &crd).await?.replace(name, &PostParams::default(), &object).await.map_err(refused)?;
+    Ok(true)
+}
+
 /// Installs or brings up to date the policies on who may write objects that make dapple change pods. A kind that another
 /// product serves has none.
 pub async fn install_policies(client: &Client) -> Result<(), Error> {
@@ -135,7 +153,7 @@ pub(crate) async fn apply_own(client: &Client, objects: &[Value]) -> Result<(), 
 }
 
 /// The object of this kind and name as the API server has it, if it does.
-pub(crate) async fn find(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
+pub async fn find(client: &Client, object: &Value) -> Result<Option<Value>, Error> {
     let refused = |source| Error::Refused { object: shown(object), source: Box::new(source) };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let found = api_of(client, object).await?.get_opt(name).await.map_err(refused)?;
@@ -171,18 +189,24 @@ pub(crate) async fn wait_until_served(client: &Client, name: &str) -> Result<(),
     tokio::time::timeout(SERVED_WITHIN, wait).await.unwrap_or_else(|_| Err(Error::NotServed { crd: name.to_owned() }))
 }
 
-/// Applies every document of a YAML text, in order.
+/// Applies every document of a YAML text, in order; none if one of them is no object.
 pub async fn apply_yaml(client: &Client, text: &str) -> Result<(), Error> {
-    let documents = serde_saphyr::from_multiple::<Value>(text).map_err(|error| Error::Yaml(error.to_string()))?;
-    for (index, document) in documents.iter().enumerate().filter(|(_, document)| !document.is_null()) {
-        for field in ["apiVersion", "kind"] {
-            if !document[field].is_string() {
-                return Err(Error::NotAnObject { number: index + 1, field });
-            }
-        }
-        apply(client, document).await?;
+    for document in documents(text)? {
+        apply(client, &document).await?;
     }
     Ok(())
+}
+
+/// The objects of a YAML text.
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Error> {
+    let mut documents = serde_saphyr::from_multiple::<Value>(text).map_err(|error| Error::Yaml(error.to_string()))?;
+    for (index, document) in documents.iter().enumerate().filter(|(_, document)| !document.is_null()) {
+        if let Some(field) = ["apiVersion", "kind"].into_iter().find(|field| !document[*field].is_string()) {
+            return Err(Error::NotAnObject { number: index + 1, field });
+        }
+    }
+    documents.retain(|document| !document.is_null());
+    Ok(documents)
 }
 
 /// Applies one object.
@@ -195,7 +219,7 @@ pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
 }
 
 /// Where objects of this one's kind and namespace are read and written.
-pub(crate) async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, Error> {
+pub async fn api_of(client: &Client, object: &Value) -> Result<Api<DynamicObject>, Error> {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let api_version = text("apiVersion");
     let unserved = || Error::Unserved { object: shown(object), api_version: api_version.to_owned() };
@@ -217,15 +241,13 @@ pub(crate) async fn api_of(client: &Client, object: &Value) -> Result<Api<Dynami
 }
 
 /// Kind and name, as people say them.
-fn shown(object: &Value) -> String {
+pub(crate) fn shown(object: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -24,4 +24,5 @@ pub mod serve;
 pub mod signal;
 pub mod slim;
 pub mod store;
+pub mod uninstall;
 pub mod worker;

@@ -7,12 +7,13 @@ use dapple_api::partition::{
 };
 use dapple_plan::partition::{DaemonSet, Namespace};
 use k8s_openapi::api::core::v1;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::install::{Error, api_of, apply_own, find};
+use crate::install::{Error, apply_own, find};
+use crate::uninstall::{Removal, remove};
 
 /// As many objects per answer.
 const PAGE: u32 = 500;
@@ -35,15 +36,6 @@ pub struct Standing {
     pub label: TenantLabel,
     /// What they do where the rule is broken.
     pub action: Action,
-}
-
-/// What became of the policies and bindings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Removal {
-    /// Those that were removed: kind and name.
-    pub removed: Vec<String>,
-    /// Those of somebody else under the same name, which were left alone.
-    pub foreign: Vec<String>,
 }
 
 /// Reads namespaces and DaemonSets. Namespaces come last, so that those of every DaemonSet are known.
@@ -123,29 +115,7 @@ pub async fn enforce(client: &Client, tenancy: &Tenancy) -> Result<(), Error> {
 
 /// Removes dapple's policies and bindings. The ClusterRole stays: what binds accounts to it is not dapple's.
 pub async fn off(client: &Client) -> Result<Removal, Error> {
-    let mut removal = Removal::default();
-    for (kind, name) in policies_of() {
-        let wanted = named(kind, name);
-        let Some(found) = find(client, &wanted).await? else { continue };
-        let shown = format!("{kind} {name}");
-        if !is_ours(&found) {
-            removal.foreign.push(shown);
-            continue;
-        }
-        // What is deleted is what was looked at.
-        let uid = found["metadata"]["uid"].as_str().map(str::to_owned);
-        let params = DeleteParams {
-            preconditions: Some(Preconditions { uid, resource_version: None }),
-            ..DeleteParams::default()
-        };
-        match api_of(client, &wanted).await?.delete(name, &params).await {
-            Ok(_) => removal.removed.push(shown),
-            // Somebody else was faster.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(refused(&shown)(error)),
-        }
-    }
-    Ok(removal)
+    remove(client, policies_of().into_iter().map(|(kind, name)| named(kind, name))).await
 }
 
 fn named(kind: &str, name: &str) -> Value {

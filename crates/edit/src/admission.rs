@@ -29,6 +29,15 @@ pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
     Some(verdict)
 }
 
+/// As [`judge`], of a change: what was wrong before is told, and refuses nothing.
+pub fn judge_change(object: &Value, old: Option<&Value>) -> Option<Verdict> {
+    let mut verdict = judge(object, old)?;
+    if let Some(before) = old.and_then(|old| judge(old, None)) {
+        verdict.excuse(&before);
+    }
+    Some(verdict)
+}
+
 fn with<T: DeserializeOwned>(object: &Value, validate: fn(&T) -> Verdict) -> Verdict {
     with_old(object, None, |object, _| validate(object))
 }

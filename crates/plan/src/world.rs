@@ -3,6 +3,7 @@
 mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::group::{
@@ -14,6 +15,7 @@ use dapple_edit::edit::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
+use crate::census::Census;
 use crate::fit::Node;
 use crate::group::Rule;
 use crate::group::workload::{Groups, Named, Overrides, Workload, plan as plan_workload, unused};
@@ -108,6 +110,16 @@ impl World {
     /// How many nodes it has.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Which nodes have which labels.
+    pub fn census(&self) -> Census {
+        let mut census = Census::default();
+        for (name, record) in &self.nodes {
+            let labels = record.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())));
+            census.put(name, labels);
+        }
+        census
     }
 
     fn nodes(&self) -> impl Iterator<Item = Node<'_>> + Clone {

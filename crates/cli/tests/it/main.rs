@@ -10,6 +10,7 @@ mod openkruise;
 mod plan;
 mod plan_live;
 mod proxy;
+mod reinvocation;
 mod rollout;
 mod rollout_live;
 mod snapshots;

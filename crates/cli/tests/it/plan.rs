@@ -90,12 +90,40 @@ fn what_is_probably_not_meant_is_told_with_its_place() {
 
 #[test]
 fn a_patch_that_does_not_apply_fails_its_own_nodes_only() {
-    let (code, shown) = planned(
+    let (_folder, file) = written(daemonset(
         "\n  - selector: {matchLabels: {kubernetes.io/arch: arm64}}\n    patch: {spec: {containers: [{image: x}]}}",
+    ));
+    let (code, shown, said) = plan(&file, &[]);
+    assert!(
+        said.contains("set.yaml:9:")
+            && said.contains("spec.patches[0].patch.spec.containers[0]: an item needs \"name\""),
+        "{said}"
     );
     assert!(shown.contains("an item has no \"name\"") && shown.contains("these nodes keep what they run"), "{shown}");
     assert!(shown.contains("the template as it is"), "{shown}");
     assert_eq!(code, Some(2));
+}
+
+#[test]
+fn what_would_be_refused_is_told_with_its_place() {
+    let wrong = daemonset("\n  - {selector: {matchLabels: {-a: b}}, patch: {spec: {priority: 1}}}").replace(
+        "spec: {containers: [{name: c, image: 'c:1'}]}",
+        "spec: {restartPolicy: Never, containers: [{name: c, image: 'c:1'}]}",
+    );
+    let marker = "---\napiVersion: apps.kruise.io/v1alpha1\nkind: PodMarker\nmetadata: {name: m}\nspec:\n  \
+                  strategy: {replicas: -1}\n  markItems: {labels: {a: b}}\n";
+    let (_folder, file) = written(wrong + marker);
+    let (code, shown, said) = plan(&file, &[]);
+    assert_eq!(code, Some(2), "{shown}{said}");
+    for part in [
+        "set.yaml:6:51: DaemonSet default/a: spec.template.spec.restartPolicy: ",
+        "set.yaml:8:",
+        "set.yaml:14:14: PodMarker default/m: spec.strategy.replicas: ",
+    ] {
+        assert!(said.lines().any(|line| line.starts_with("error: ") && line.contains(part)), "{part} in {said}");
+    }
+    assert!(said.contains("DaemonSet default/a: spec.patches[0].selector"), "{said}");
+    assert_eq!(said.lines().count(), 3, "{said}");
 }
 
 /// Files that cannot be used, and what is said about them.

@@ -52,6 +52,35 @@ fn run(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
+/// What only the API server and what it has can tell, by a function that plans an object with some flags.
+fn the_server_is_asked(now: &Value, plan: impl Fn(&Value, &[&str]) -> (Option<i32>, String)) {
+    // The API server knows what no table of ours does: whether there is such a field, and which values it takes.
+    let mut typo = now.clone();
+    typo["spec"]["template"]["spec"]["containers"][0]["envv"] = json!([]);
+    let (code, shown) = plan(&typo, &["--server"]);
+    let expected = "DaemonSet default/agent: spec.template.spec.containers[0].envv: there is no such field";
+    assert!(code == Some(2) && shown.contains("error: ") && shown.contains(expected), "{shown}");
+    let mut value = now.clone();
+    let policy = json!({"spec": {"containers": [{"name": "c", "imagePullPolicy": "Sometimes"}]}});
+    value["spec"]["patches"] = json!([on_zone("1", policy)]);
+    let (code, shown) = plan(&value, &["--server"]);
+    let expected = "imagePullPolicy: Unsupported value: \"Sometimes\"";
+    assert!(code == Some(2) && shown.contains("spec.patches[0].patch.spec.containers"), "{shown}");
+    assert!(shown.contains(expected), "{shown}");
+    // What is not of pods, it knows too; and what the cluster has cannot be changed at will.
+    let mut wrong = now.clone();
+    wrong["spec"]["burstReplicass"] = json!(3);
+    let (code, shown) = plan(&wrong, &["--server"]);
+    assert!(code == Some(2) && shown.contains("burstReplicass"), "{shown}");
+    let mut other = now.clone();
+    other["spec"]["selector"]["matchLabels"] = json!({"app": "other"});
+    other["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
+    let (code, shown) = plan(&other, &[]);
+    assert!(code == Some(2) && shown.contains("DaemonSet default/agent: spec.selector: "), "{shown}");
+    let (code, shown) = plan(now, &["--server"]);
+    assert!(code == Some(1) && !shown.contains("error"), "{shown}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
     let (cluster, client) = own_cluster().await;
@@ -120,6 +149,7 @@ async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
     assert!(shown.contains("pods: 1 created, 2 left alone, 1 updated in place"), "{shown}");
     assert_eq!(code, Some(1), "{shown}");
 
+    the_server_is_asked(&now, plan);
     let (code, shown) = run(kubeconfig, &["diff", "ds/agent", "a", "b"]);
     assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("-    tier: large"), "{shown}");

@@ -12,12 +12,12 @@ use kube::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{MANAGER_USER, Manager, eventually, own_cluster, text};
+use crate::support::{MANAGER_USER, Manager, dapple, eventually, own_cluster, text};
 
 /// A cluster and where its manager is.
-struct Hooked {
-    cluster: Cluster,
-    client: Client,
+pub(crate) struct Hooked {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
     kubeconfig: PathBuf,
     backend: Backend,
     /// Where the API server comes.
@@ -27,7 +27,7 @@ struct Hooked {
 
 impl Hooked {
     /// A cluster with three nodes, and room for a replica behind a balancer.
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (cluster, client) = own_cluster().await;
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
             let node =
@@ -42,7 +42,7 @@ impl Hooked {
     }
 
     /// Starts it.
-    fn replica(&self) -> Manager {
+    pub(crate) fn replica(&self) -> Manager {
         let Backend { address, health } = self.backend;
         let (address, health) = (address.to_string(), health.to_string());
         let url = format!("https://{}", self.front);
@@ -51,7 +51,7 @@ impl Hooked {
     }
 
     /// Waits until webhooks are asked.
-    async fn asked(&self) {
+    pub(crate) async fn asked(&self) {
         let bad = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
             "metadata": {"name": "probe", "namespace": "default"}, "spec": {
                 "selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "a"}},
@@ -65,7 +65,7 @@ impl Hooked {
         .await;
     }
 
-    fn kubectl(&self, args: &[&str], input: &str) -> Output {
+    pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> Output {
         testing::kubectl(&self.cluster, self.cluster.admin_kubeconfig(), args, input).expect("kubectl runs")
     }
 }
@@ -148,7 +148,7 @@ async fn nothing_wrong_gets_in() {
     hooked.cluster.stop().await.unwrap();
 }
 
-fn set(name: &str, namespace: &str, version: &str) -> Value {
+pub(crate) fn set(name: &str, namespace: &str, version: &str) -> Value {
     json!({"apiVersion": format!("apps.kruise.io/{version}"), "kind": "DaemonSet",
         "metadata": {"name": name, "namespace": namespace}, "spec": {
             "selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}},
@@ -250,16 +250,98 @@ async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
     })
     .await;
 
+    a_pool_with_nodes_is_kept(&hooked).await;
+    let out = ["down", "--cluster", "--yes", "--kubeconfig", hooked.cluster.admin_kubeconfig().to_str().unwrap()];
+    let said = dapple(&out);
+    assert_eq!(said.status.code(), Some(2), "{}", text(&said.stdout));
+    assert!(text(&said.stderr).contains("stop all managers first"), "{}", text(&said.stderr));
     manager.signal(Signal::TERM);
     assert!(manager.wait().success(), "{}", manager.log_text());
-    // Documented in docs/admission.md: what is refused, and what is not, while nobody answers.
-    let said = failed(&hooked.kubectl(&["create", "-f", "-"], &set("late", "default", "v1beta1").to_string()));
-    assert!(said.contains("failed calling webhook \"daemonset-patches.kruise.io\""), "{said}");
-    let group = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "NodeGroup", "metadata": {"name": "g"},
-        "spec": {"matchLabels": {"disk": "large"}}});
-    assert!(failed(&hooked.kubectl(&["create", "-f", "-"], &group.to_string())).contains("nodegroups.dapple.dev"));
+    nobody_answers(&hooked);
+
+    nobody_is_asked_any_more(&hooked, &out);
+    hooked.cluster.stop().await.unwrap();
+}
+
+/// After `dapple down --cluster`.
+fn nobody_is_asked_any_more(hooked: &Hooked, down: &[&str]) {
+    let said = ok(&dapple(down));
+    for part in
+        ["removed ValidatingWebhookConfiguration dapple-validator", "the conversion of daemonsets.apps.kruise.io"]
+    {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+    ok(&hooked.kubectl(&["create", "-f", "-"], &set("free", "default", "v1beta1").to_string()));
+    for (_, object) in of_every_kind("free") {
+        ok(&hooked.kubectl(&["create", "-f", "-"], &object.to_string()));
+    }
+    let said = failed(&hooked.kubectl(&["get", "daemonsets.v1alpha1.apps.kruise.io"], ""));
+    let is_unknown =
+        ["doesn't have a resource type", "could not find the requested resource"].map(|it| said.contains(it));
+    assert!(is_unknown.contains(&true), "nobody converts it: {said}");
+    let said = ok(&dapple(down));
+    assert!(!said.contains("removed Validating"), "there is nothing left: {said}");
+}
+
+async fn a_pool_with_nodes_is_kept(hooked: &Hooked) {
+    ok(&hooked.kubectl(&["create", "-f", "-"], &of_every_kind("kept")[3].1.to_string()));
+    let home = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "home",
+        "labels": {"apps.openyurt.io/nodepool": "kept"}}});
+    apply(&hooked.client, &home).await.unwrap();
+    eventually("a pool with nodes is kept", || async {
+        let said = hooked.kubectl(&["delete", "nodepool/kept", "--dry-run=server"], "");
+        if said.status.success() { Err(text(&said.stdout)) } else { Ok(()) }
+    })
+    .await;
+}
+
+/// An object of every kind but DaemonSet that a webhook is asked about, with the webhook.
+fn of_every_kind(name: &str) -> [(&'static str, Value); 8] {
+    let object = |version: &str, kind: &str, spec: Value| json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let (kruise, edge, yurt) =
+        ("apps.kruise.io/v1alpha1", "groupmanagement.kubeedge.io/v1alpha1", "apps.openyurt.io/v1alpha1");
+    let template = json!({"metadata": {"labels": {"app": name}}, "spec": {
+        "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}}});
+    let workload =
+        json!({"selector": {"matchLabels": {"app": name}}, "workloadTemplate": {"deploymentTemplate": template}});
+    let range = json!({"nodeGroupNames": ["g"], "min": 1, "max": 3});
+    let tag = json!({"component": "Tag", "operator": "replace", "value": "9"});
+    [
+        ("podmarkers.dapple.dev", object(kruise, "PodMarker", json!({"markItems": {"labels": {"a": "b"}}}))),
+        ("nodegroups.dapple.dev", object(edge, "NodeGroup", json!({"matchLabels": {"disk": "large"}}))),
+        (
+            "overridepolicies.dapple.dev",
+            object(edge, "OverridePolicy", json!({"overrideRules": [{"imageOverrider": [tag]}]})),
+        ),
+        ("nodepools.dapple.dev", object("apps.openyurt.io/v1beta1", "NodePool", json!({"type": "Edge"}))),
+        ("propagationpolicies.dapple.dev", object(edge, "PropagationPolicy", json!({"numRange": [range]}))),
+        ("yurtappsets.dapple.dev", object(yurt, "YurtAppSet", workload.clone())),
+        ("yurtappdaemons.dapple.dev", object(yurt, "YurtAppDaemon", workload)),
+        (
+            "replacements.dapple.dev",
+            json!({"apiVersion": yurt, "kind": "YurtAppConfigurationReplacement", "metadata": {"name": name},
+                "subject": {"apiVersion": yurt, "kind": "YurtAppSet", "name": name},
+                "replacements": [{"pools": ["kept"], "items": [{"replicas": 2}]}]}),
+        ),
+    ]
+}
+
+/// Documented in docs/admission.md: what is refused, and what is not, while nobody answers.
+fn nobody_answers(hooked: &Hooked) {
+    let refused = |webhook: &str, object: &Value| {
+        let said = failed(&hooked.kubectl(&["create", "-f", "-"], &object.to_string()));
+        assert!(said.contains(&format!("failed calling webhook \"{webhook}\"")), "{said}");
+    };
+    refused("daemonset-patches.kruise.io", &set("late", "default", "v1beta1"));
+    for (webhook, object) in of_every_kind("late") {
+        refused(webhook, &object);
+    }
+    let said = failed(&hooked.kubectl(&["create", "-f", "-"], &set("late", "kube-system", "v1alpha1").to_string()));
+    assert!(said.contains("conversion webhook"), "{said}");
     for works in [
-        &["label", "daemonsets.apps.kruise.io/early", "a=b"][..],
+        &["label", "daemonsets.v1beta1.apps.kruise.io/early", "a=b"][..],
+        &["label", "nodepools.v1beta1.apps.openyurt.io/kept", "a=b"],
         &[
             "patch",
             "daemonsets.v1beta1.apps.kruise.io/early",
@@ -270,12 +352,38 @@ async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
         ],
         &["get", "daemonsets.v1beta1.apps.kruise.io"],
         &["delete", "daemonsets.v1beta1.apps.kruise.io/early"],
+        &["delete", "nodepool/kept"],
     ] {
         ok(&hooked.kubectl(works, ""));
     }
     // What may have to be there before dapple is.
     ok(&hooked.kubectl(&["create", "-f", "-"], &set("network", "kube-system", "v1beta1").to_string()));
-    let pod = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}});
-    ok(&hooked.kubectl(&["create", "-f", "-"], &pod.to_string()));
+    let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other", "namespace": "default"}});
+    ok(&hooked.kubectl(&["create", "-f", "-"], &other.to_string()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_registered_that_nobody_reaches() {
+    let hooked = Hooked::start().await;
+    let Backend { address, health } = hooked.backend;
+    let own = ["--listen", &health.to_string(), "--webhook-listen", &address.to_string()];
+    let manager = Manager::with(&hooked.kubeconfig, hooked.cluster.log("replica"), &own);
+    eventually("it says why nothing is registered", || async {
+        let said = manager.log_text();
+        if said.contains("Service dapple-system/dapple-webhook leads to no manager") { Ok(()) } else { Err(said) }
+    })
+    .await;
+    let registered = || hooked.kubectl(&["get", "validatingwebhookconfiguration/dapple-validator"], "");
+    failed(&registered());
+    let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "webhook", "namespace": "dapple-system", "labels": {"kubernetes.io/service-name": "dapple-webhook"}},
+        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}], "ports": [{"port": 9443}]});
+    apply(&hooked.client, &slice).await.unwrap();
+    eventually("it is registered", || async {
+        let said = registered();
+        if said.status.success() { Ok(()) } else { Err(manager.log_text()) }
+    })
+    .await;
+    drop(manager);
     hooked.cluster.stop().await.unwrap();
 }

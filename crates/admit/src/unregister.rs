@@ -1,0 +1,44 @@
+//! Taking webhooks back, before those who answer them go.
+
+use dapple_control::install::{Error, stop_conversion};
+use dapple_control::uninstall::{Removal, remove};
+use kube::Client;
+
+use dapple_api::crd::is_ours;
+use dapple_control::install::find;
+use dapple_control::manager::Shared;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::hooks::{Reach, configurations};
+use crate::register::DAEMONSETS;
+
+/// All that may be registered. Only kinds and names matter.
+fn registered() -> Vec<Value> {
+    configurations(&[], &Reach::Url(String::new()), "", "")
+}
+
+/// What a manager does about webhooks that it does not serve: it says so if the API server is told to ask. Another replica
+/// may serve them, so they are left alone.
+pub async fn notice(shared: Shared) {
+    for wanted in registered() {
+        if let Ok(Some(found)) = find(&shared.plain, &wanted).await
+            && is_ours(&found)
+        {
+            warn!(
+                configuration = wanted["metadata"]["name"].as_str(),
+                "it has the API server ask for webhooks, and this process serves none: give --webhook-listen, or stop all \
+                 managers and take it back with `dapple down --cluster`"
+            );
+        }
+    }
+}
+
+/// Has the API server ask nobody any more. Only what is dapple's is touched.
+pub async fn unregister(client: &Client) -> Result<Removal, Error> {
+    let mut removal = remove(client, registered()).await?;
+    if stop_conversion(client, DAEMONSETS).await? {
+        removal.removed.push(format!("the conversion of {DAEMONSETS}"));
+    }
+    Ok(removal)
+}

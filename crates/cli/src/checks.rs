@@ -1,0 +1,123 @@
+//! What would be refused of the objects in files: by dapple's rules, and with `--server` by the API server itself.
+
+use anyhow::Context;
+use dapple_admit::daemonset::DaemonSets;
+use dapple_api::daemonset::DaemonSet;
+use dapple_api::manifest::Manifest;
+use dapple_api::selector::Selector;
+use dapple_api::verdict::{FieldError, Reason, Verdict};
+use dapple_control::install::{self, api_of, find};
+use dapple_edit::admission::{judge, judge_change, read};
+use dapple_plan::daemonset::kinds::kinds;
+use dapple_plan::world::name_of;
+use dapple_view::harmless;
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
+
+use crate::sources::{Live, Sources, with_notice};
+
+/// Who asks the API server, should anybody look.
+const FIELD_MANAGER: &str = "dapple-plan";
+
+/// What is to be said of the objects in files.
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    /// What would be refused, each with its place.
+    pub(crate) errors: Vec<String>,
+    /// What the API server did not say.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Checks {
+    /// Holds every object of the files against the rules of its kind, and against what the cluster has of it.
+    pub(crate) async fn of(sources: &Sources, asks_server: bool) -> anyhow::Result<Self> {
+        let mut checks = Self::default();
+        for manifest in &sources.manifests {
+            let object = manifest.value();
+            if judge(object, None).is_none() {
+                continue;
+            }
+            let old = match &sources.live {
+                Some(live) => current(live, object).await?,
+                None => None,
+            };
+            let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
+            // What is probably not meant is a plan's own to tell.
+            verdict.warnings.clear();
+            if let Some(live) = sources.live.as_ref().filter(|_| asks_server && verdict.is_ok()) {
+                let asked = ask(live, sources, object, old.as_ref());
+                verdict.extend(with_notice("asking the API server ...", asked).await?);
+            }
+            checks.take(manifest, verdict);
+        }
+        Ok(checks)
+    }
+
+    fn take(&mut self, manifest: &Manifest, verdict: Verdict) {
+        let name = name_of(manifest.value());
+        self.errors.extend(verdict.errors.into_iter().map(|FieldError { field, text, .. }| {
+            let place = format!("{}:{}: {name}", manifest.file(), manifest.locate(&field));
+            harmless(&if field.is_empty() { format!("{place}: {text}") } else { format!("{place}: {field}: {text}") })
+        }));
+        let place = format!("{}:{}: {name}", manifest.file(), manifest.position());
+        self.warnings.extend(verdict.warnings.into_iter().map(|warning| harmless(&format!("{place}: {warning}"))));
+    }
+}
+
+/// What the cluster has of an object. Nothing where it does not know the kind.
+async fn current(live: &Live, object: &Value) -> anyhow::Result<Option<Value>> {
+    match find(&live.client, object).await {
+        Err(install::Error::Unserved { .. }) => Ok(None),
+        found => found.with_context(|| format!("cannot get {}", name_of(object))),
+    }
+}
+
+/// Has the API server look at an object and every kind of pod that would come of it. Nothing is changed.
+async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>) -> anyhow::Result<Verdict> {
+    let mut verdict = Verdict::default();
+    if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
+        let namespace = name_of(object).namespace;
+        let patches = set.spec.patches.iter();
+        let selectors: Vec<Selector> = patches.filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
+        let kinds = kinds(&set.spec, &sources.next.census().classes(&selectors));
+        let old = old.and_then(|old| read::<DaemonSet>(old).ok());
+        let sets = DaemonSets::new(live.client.clone(), namespace);
+        sets.ask(&set.spec, &kinds, old.as_ref().map(|old| &old.spec), &mut verdict).await;
+    }
+    // Where dapple's webhooks are, they would say the same again.
+    if verdict.is_ok() {
+        verdict.extend(dry_run(live, object).await?);
+    }
+    Ok(verdict)
+}
+
+/// What the API server says to an object, with everything that is asked before it takes one.
+async fn dry_run(live: &Live, object: &Value) -> anyhow::Result<Verdict> {
+    let name = name_of(object);
+    let mut verdict = Verdict::default();
+    let api = match api_of(&live.client, object).await {
+        Err(error @ install::Error::Unserved { .. }) => {
+            verdict.refuse("apiVersion", Reason::NotSupported, error.to_string());
+            return Ok(verdict);
+        }
+        api => api.with_context(|| format!("cannot ask about {name}"))?,
+    };
+    let params = PatchParams::apply(FIELD_MANAGER).force().dry_run().validation_strict();
+    match api.patch(&name.name, &params, &Patch::Apply(object)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            let causes = causes.filter(|cause| !cause.field.is_empty());
+            verdict.errors.extend(causes.map(|cause| FieldError {
+                field: cause.field.clone(),
+                reason: Reason::Invalid,
+                text: cause.message.clone(),
+            }));
+            if verdict.is_ok() {
+                verdict.refuse("", Reason::Invalid, status.message.clone());
+            }
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot ask about {name}")),
+    }
+    Ok(verdict)
+}

@@ -1,0 +1,54 @@
+//! Any bytes as the body of a review, for every webhook and for conversion: there is an answer, and no panic.
+#![no_main]
+
+use std::cell::LazyCell;
+use std::sync::Arc;
+
+use dapple_admit::hooks::HOOKS;
+use dapple_admit::review::converted;
+use dapple_admit::routes::Judges;
+use dapple_admit::surroundings::Surroundings;
+use dapple_control::metrics::Metrics;
+use kube::Client;
+use kube::client::Body;
+use libfuzzer_sys::fuzz_target;
+use tokio::runtime::{Builder, Runtime};
+
+/// A cluster that answers nothing.
+fn dead_client() -> Client {
+    let service = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("nobody answers"))
+    });
+    Client::new(service, "default")
+}
+
+thread_local! {
+    static JUDGES: LazyCell<(Runtime, Judges)> = LazyCell::new(|| {
+        let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let entered = runtime.enter();
+        let judges = Judges::new(
+            dead_client(),
+            "dapple-system".to_owned(),
+            Arc::new(Surroundings::default()),
+            Arc::new(Metrics::new()),
+        );
+        drop(entered);
+        (runtime, judges)
+    });
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    JUDGES.with(|known| {
+        let (runtime, judges) = &**known;
+        for hook in HOOKS {
+            // What is no review is told so; what is one gets an answer that says yes or no to that very request.
+            if let Ok(answer) = runtime.block_on(judges.answer(hook.job, bytes)) {
+                assert!(answer["response"]["allowed"].is_boolean(), "{answer}");
+                assert!(answer["response"]["uid"].is_string(), "{answer}");
+            }
+        }
+    });
+    if let Ok(answer) = converted(bytes) {
+        assert!(answer["response"]["result"]["status"].is_string(), "{answer}");
+    }
+});
