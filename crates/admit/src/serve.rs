@@ -27,12 +27,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, error, warn};
 
+use crate::hooks::CONVERT;
+
 /// Connections at once. Each API server keeps a few dozen at most.
 const MOST_CONNECTIONS: usize = 1_024;
 /// Requests that are answered at once; more wait.
 const AT_ONCE: usize = 64;
 /// The largest request: an object and the one before it, each as large as the API server takes it.
-pub(crate) const LARGEST_BODY: usize = 8 << 20;
+const LARGEST_BODY: usize = 8 << 20;
+/// The largest conversion: whoever lists an older version has everything in the list converted at once.
+const LARGEST_CONVERSION: usize = 64 << 20;
 /// A caller that does not finish its handshake or its headers in this time is let go.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A connection that is not used for so long is let go.
@@ -197,7 +201,7 @@ fn guarded(routes: Router, stop: CancellationToken) -> Router {
             response
         }
     };
-    routes.layer(middleware::from_fn(guard)).layer(axum::extract::DefaultBodyLimit::max(LARGEST_BODY))
+    routes.layer(middleware::from_fn(guard)).layer(axum::extract::DefaultBodyLimit::max(LARGEST_CONVERSION))
 }
 
 /// One answer: in time, and whatever happens.
@@ -206,8 +210,9 @@ async fn answer(request: Request<Body>, next: Next, places: &Semaphore) -> Respo
     let work = async {
         // A body that comes slowly takes up nobody's place.
         let (parts, body) = request.into_parts();
-        let Ok(body) = axum::body::to_bytes(body, LARGEST_BODY).await else {
-            let text = format!("a request may have {LARGEST_BODY} bytes, and has to come whole\n");
+        let most = if parts.uri.path() == CONVERT { LARGEST_CONVERSION } else { LARGEST_BODY };
+        let Ok(body) = axum::body::to_bytes(body, most).await else {
+            let text = format!("a request may have {most} bytes, and has to come whole\n");
             return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
         };
         let _place = places.acquire().await;

@@ -108,6 +108,7 @@ async fn a_certificate_changes_under_callers() {
 async fn one_request_that_panics_or_is_too_large_harms_no_other() {
     let routes = Router::new()
         .route("/panic", post(|| async { if is_answering() { panic!("on purpose") } else { "not guarded" } }))
+        .route("/convert", post(|body: axum::body::Bytes| async move { body.len().to_string() }))
         .route("/size", post(|body: axum::body::Bytes| async move { body.len().to_string() }));
     let served = serve(routes).await;
     let (bundle, certificate, key) = pair();
@@ -123,6 +124,9 @@ async fn one_request_that_panics_or_is_too_large_harms_no_other() {
         assert!(answer.starts_with("http/1.1 413"), "{answer}");
     }
     assert!(ask(&mut stream, "POST", "/size", b"abcd").await.unwrap().ends_with("\r\n\r\n4"));
+    // A list that is converted is as large as all its objects.
+    let answer = ask(&mut stream, "POST", "/convert", &large).await.unwrap();
+    assert!(answer.ends_with(&format!("\r\n\r\n{}", large.len())), "{answer}");
 }
 
 #[tokio::test]

@@ -80,6 +80,7 @@ impl DaemonSets {
     pub(super) fn take_news(&self, set: &Set, memory: &mut Memory) -> Changes {
         let mut changes = self.news.take(&set.meta.key);
         memory.is_stale |= changes.is_stale;
+        memory.settle_gone(|pod| self.pods.get(pod).is_some());
         changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod)));
         memory.doubt_overdue();
         changes

@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::SetRevision;
-use super::look::ECHO;
 use crate::store::Key;
 
 /// After so long a write should have come back.
@@ -76,6 +75,8 @@ struct Doubt {
     node: Arc<str>,
     /// When to ask.
     ask: Instant,
+    /// Whether it was found to be gone.
+    is_gone: bool,
 }
 
 /// What the API server refused on a node.
@@ -161,7 +162,8 @@ impl Memory {
 
     /// Remembers that a write may have been done.
     pub(super) fn doubt(&mut self, pod: Key, node: &Arc<str>) {
-        let is_new = self.doubts.insert(pod, Doubt { node: node.clone(), ask: Instant::now() }).is_none();
+        let is_new =
+            self.doubts.insert(pod, Doubt { node: node.clone(), ask: Instant::now(), is_gone: false }).is_none();
         if is_new {
             self.freeze(node);
         }
@@ -181,8 +183,15 @@ impl Memory {
     /// It is gone, and our view still has it: it is asked for again, should nobody tell.
     pub(super) fn ask_later(&mut self, pod: &Key) {
         if let Some(doubt) = self.doubts.get_mut(pod) {
-            doubt.ask = Instant::now() + ECHO;
+            (doubt.ask, doubt.is_gone) = (Instant::now() + OVERDUE, true);
         }
+    }
+
+    /// Lets go of doubts about pods that are gone, once our view does not have them any more.
+    pub(super) fn settle_gone(&mut self, is_in_view: impl Fn(&Key) -> bool) {
+        let gone = self.doubts.iter().filter(|(pod, doubt)| doubt.is_gone && !is_in_view(pod));
+        let gone: Vec<Key> = gone.map(|(pod, _)| pod.clone()).collect();
+        gone.iter().for_each(|pod| self.settle(pod));
     }
 
     /// Whether nothing is to be done about a pod yet.

@@ -31,6 +31,9 @@ impl DaemonSets {
         let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && !pod.terminating;
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(is_orphan).filter(|pod| self.is_selected(set, pod)).collect();
+        // Of one that we have just written, or were told is another by now, our view is behind.
+        let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
+        is_all_done &= open.is_empty();
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
         let is_selected = |labels: &std::collections::BTreeMap<String, String>| {
             set.selector.as_ref().is_some_and(|known| known.matches(|key| labels.get(key).map(String::as_str)))
@@ -47,6 +50,10 @@ impl DaemonSets {
         let mine = self.revisions.find(Index::Owner, &set.meta.uid);
         let owned = self.pods.find(Index::Owner, &set.meta.uid);
         for pod in owned.iter().filter(|pod| !self.is_selected(set, pod) && is_relabelled(set, &mine, pod)) {
+            if memory.is_open(&pod.meta.key) {
+                is_all_done = false;
+                continue;
+            }
             is_all_done &= self.give(set, memory, pod, release(set, &pod.meta)).await?;
         }
         Ok(is_all_done)
@@ -75,9 +82,12 @@ impl DaemonSets {
                 memory.wrote(pod.meta.key.clone(), &node);
                 Ok(true)
             }
-            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
-            // Gone, or another one by now: the watch will tell.
-            Err(kube::Error::Api(error)) if [404, 422].contains(&error.code) => Ok(true),
+            // Gone, or another one by now.
+            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => {
+                memory.doubt(pod.meta.key.clone(), &pod.node.clone().unwrap_or_else(|| Arc::from("")));
+                Ok(false)
+            }
+            Err(kube::Error::Api(error)) if error.code == 422 => Ok(true),
             Err(kube::Error::Api(error)) if error.code == 403 => {
                 let note = format!("the owner of pod {} cannot be changed: {}", pod.meta.key.name, error.message);
                 self.report(set, "FailedAdoption", note);
@@ -96,7 +106,13 @@ impl DaemonSets {
                 memory.wrote_revision(Key::clone(&meta.key));
                 Ok(true)
             }
-            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            Err(kube::Error::Api(error)) if error.code == 409 => {
+                if let Some(found) = api.get_metadata_opt(&meta.key.name).await? {
+                    self.revisions.wrote(&meta.key, version_of(&found.metadata.resource_version));
+                    memory.wrote_revision(Key::clone(&meta.key));
+                }
+                Ok(false)
+            }
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
             Err(kube::Error::Api(error)) if [403, 422].contains(&error.code) => {
                 let note = format!("ControllerRevision {} cannot be taken in: {}", meta.key.name, error.message);

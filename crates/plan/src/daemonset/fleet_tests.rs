@@ -96,6 +96,10 @@ fn of_two_the_one_in_service_stays() {
     assert_eq!(one([old.clone(), new.clone()]), [told("p", Act::Delete(Why::Double))]);
     let starting = PodState { ready_since: None, ..new };
     assert_eq!(one([old, starting]), [told("q", Act::Delete(Why::Double))], "no node goes down outside the budget");
+    // One that is being changed where it runs says that it is ready for a while, and is not in service.
+    let changing = PodState { edit: Progress::Waiting, created: 1, ..pod("p", "new") };
+    let whole = PodState { created: 2, ..pod("q", "new") };
+    assert_eq!(one([changing, whole]), [told("p", Act::Delete(Why::Double))]);
 }
 
 #[test]

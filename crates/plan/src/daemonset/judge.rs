@@ -25,6 +25,10 @@ impl PodState {
         self.is_live() && self.ready_since.is_some_and(is_long_enough)
     }
 
+    fn is_in_service(&self, rules: &Rules, now: i64) -> bool {
+        self.is_available(rules, now) && !self.is_begun()
+    }
+
     /// Whether we have begun to take it out of service, for an update or for good.
     fn is_begun(&self) -> bool {
         self.gate == Gate::Closed
@@ -114,8 +118,7 @@ impl Cell {
         if self.node.can_stay {
             self.judge_live(rules, now, can_edit, &mut verdict);
         }
-        let is_in_service = |pod: &PodState| pod.is_available(rules, now) && !pod.is_begun();
-        verdict.is_down = is_counted && !self.pods.iter().any(is_in_service);
+        verdict.is_down = is_counted && !self.pods.iter().any(|pod| pod.is_in_service(rules, now));
         // A pod that is down on its own, and is not what it should be, is not on its way anywhere.
         let is_idle = |pod: &PodState| pod.is_live() && !pod.is_begun() && !is_right(pod, &self.node.newest, rules);
         verdict.is_moving = verdict.is_down && !self.pods.iter().any(is_idle);
@@ -159,10 +162,14 @@ impl Cell {
     fn judge_live(&self, rules: &Rules, now: i64, can_edit: impl FnOnce(&str, &str) -> bool, verdict: &mut Verdict) {
         let (node, is_available) = (&self.node, |pod: &PodState| pod.is_available(rules, now));
         let mut live: Vec<&PodState> = self.pods.iter().filter(|pod| pod.is_live()).collect();
-        // An available one stays before one that is not, a ready one before one that is not even that, one that is what it
-        // should be before one that is not, and the older before the younger.
+        // One in service stays before one that is not, an available one before one that is being changed and does not say
+        // so yet, a ready one before one that is not even that, one that is what it should be before one that is not, and the
+        // older before the younger.
         let is_wrong = |pod: &PodState| !is_right(pod, &node.wanted, rules);
-        live.sort_by_key(|pod| (!is_available(pod), pod.ready_since.is_none(), is_wrong(pod), pod.created, &pod.name));
+        live.sort_by_key(|pod| {
+            let service = (!pod.is_in_service(rules, now), !is_available(pod), pod.ready_since.is_none());
+            (service, is_wrong(pod), pod.created, &pod.name)
+        });
         let Some(first) = live.first().copied() else {
             // What is on its way out still holds its ports and its place.
             let waits = rules.partitioned_scaling && node.is_partitioned;
