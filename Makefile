@@ -23,6 +23,8 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin plan
 	cargo run --release -p dapple-bench --bin decide
 	cargo run --release -p dapple-bench --bin daemonset
+	cargo build --release -p dapple
+	cargo run --release -p dapple-bench --bin admission
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family

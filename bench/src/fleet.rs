@@ -201,7 +201,8 @@ pub async fn time_of_creation(
     Ok(took)
 }
 
-fn used(pid: u32) -> anyhow::Result<Used> {
+/// What a process has used.
+pub fn used(pid: u32) -> anyhow::Result<Used> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
     let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

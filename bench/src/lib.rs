@@ -4,5 +4,7 @@
 //! us and the limit, in one run, and prints the ratio.
 
 pub mod fleet;
+pub mod goals;
+pub mod kinds;
 pub mod measure;
 pub mod objects;

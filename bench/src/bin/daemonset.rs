@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use dapple_bench::fleet::{Bench, run_manager_if_asked, time_of_creation, until};
+use dapple_bench::goals::check;
 use dapple_plan::daemonset::pod::{Wanted, pod};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -51,13 +52,6 @@ struct Run {
     ours: Api<DynamicObject>,
     native: Api<DaemonSet>,
     pods: Api<Pod>,
-}
-
-fn check(missed: &mut Vec<String>, what: String, is_met: bool) {
-    println!("  {what}{}", if is_met { "" } else { "  MISSED" });
-    if !is_met {
-        missed.push(what);
-    }
 }
 
 fn template(image: &str) -> Value {

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use dapple_bench::kinds::{self, node, patch};
 use dapple_bench::measure::cost_of;
 use dapple_bench::objects::pod_template;
 use dapple_plan::world::World;
@@ -31,7 +32,7 @@ fn main() -> anyhow::Result<()> {
         "fleet", "variants", "median ms", "/ limit", "memory MB", "/ limit"
     );
     let mut is_missed = false;
-    for (name, labels, keys) in [("kinds", kinds as Labels, KINDS), ("any", any as Labels, ANY)] {
+    for (name, labels, keys) in [("kinds", kinds::labels as Labels, kinds::SELECTED), ("any", any as Labels, ANY)] {
         let (variants, time, bytes) = measure(labels, keys)?;
         let time_ratio = time.as_secs_f64() / TIME_LIMIT.as_secs_f64();
         let memory_ratio = bytes as f64 / MEMORY_LIMIT as f64;
@@ -68,15 +69,7 @@ fn measure(labels: Labels, keys: [(&str, &str); 10]) -> anyhow::Result<(usize, D
 fn world(labels: Labels, keys: [(&str, &str); 10]) -> anyhow::Result<World> {
     let mut world = World::default();
     for number in 0..NODES {
-        let mut all = json!({
-            "kubernetes.io/hostname": format!("node-{number:05}"), "kubernetes.io/os": "linux",
-            "node.kubernetes.io/instance-type": "m5.4xlarge", "topology.kubernetes.io/region": "eu-north-1",
-        });
-        for (key, value) in labels(number) {
-            all[key] = Value::from(value);
-        }
-        let metadata = json!({"name": format!("node-{number:05}"), "labels": all});
-        world.add(&json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}))?;
+        world.add(&node(number, labels(number)))?;
     }
     let patches: Vec<Value> = keys.iter().enumerate().map(|(number, select)| patch(number, *select)).collect();
     world.add(&json!({
@@ -84,41 +77,6 @@ fn world(labels: Labels, keys: [(&str, &str); 10]) -> anyhow::Result<World> {
         "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": pod_template(3), "patches": patches},
     }))?;
     Ok(world)
-}
-
-/// A patch of about 400 bytes.
-fn patch(number: usize, (key, value): (&str, &str)) -> Value {
-    json!({"selector": {"matchLabels": {key: value}}, "priority": number, "patch": {
-    "metadata": {"annotations": {format!("tier-{number}"): "yes"}},
-    "spec": {
-        "containers": [{"name": "c0", "env": [{"name": format!("PATCH_{number}"), "value": "on"},
-            {"name": "LOCAL_CACHE_SIZE", "value": format!("{number}Ti")}],
-            "resources": {"limits": {"memory": format!("{}Gi", number + 1)}}}],
-        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": key, "effect": "NoSchedule"}],
-    }}})
-}
-
-const KINDS: [(&str, &str); 10] = [
-    ("disk", "ssd"),
-    ("disk", "nvme"),
-    ("disk", "hdd"),
-    ("gpu", "true"),
-    ("zone", "a"),
-    ("zone", "b"),
-    ("zone", "c"),
-    ("kubernetes.io/arch", "arm64"),
-    ("kubernetes.io/arch", "amd64"),
-    ("kubernetes.io/os", "linux"),
-];
-
-fn kinds(number: u32) -> Vec<(&'static str, String)> {
-    let pick = |values: &[&str], by: u32| values[(number / by) as usize % values.len()].to_owned();
-    vec![
-        ("disk", pick(&["ssd", "nvme", "hdd"], 1)),
-        ("zone", pick(&["a", "b", "c"], 3)),
-        ("kubernetes.io/arch", pick(&["amd64", "arm64"], 9)),
-        ("gpu", pick(&["false", "true"], 18)),
-    ]
 }
 
 const ANY: [(&str, &str); 10] = [

@@ -75,7 +75,8 @@ async fn look(all: Arc<Vec<(Backend, AtomicUsize)>>) {
     }
 }
 
-async fn is_ready(address: SocketAddr) -> bool {
+/// Whether a server says at `/readyz` that it is ready.
+pub async fn is_ready(address: SocketAddr) -> bool {
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;
         stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: balancer\r\nConnection: close\r\n\r\n").await?;
