@@ -1,7 +1,7 @@
 //! Judging DaemonSets: by the rules, and by what the API server says of every kind of pod that would come of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
@@ -10,7 +10,7 @@ use dapple_api::verdict::Verdict;
 use dapple_edit::daemonset::{blame, judge_set};
 use dapple_edit::render::hash;
 use dapple_plan::census::Class;
-use dapple_plan::daemonset::kinds::{Kind, fights, kinds, rendered};
+use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds};
 use futures::StreamExt;
 use kube::Client;
 use serde_json::Value;
@@ -29,8 +29,8 @@ const ASK_WITHIN: Duration = Duration::from_millis(2_500);
 const MOST_ASKING: usize = 16;
 /// Kinds of pods that are looked through for patches that fight: there may be a thousand, and nobody reads that many.
 const MOST_COMPARED: usize = 64;
-/// Proofs that are remembered.
-const MOST_PROOFS: usize = 4_096;
+/// Kinds of pods that are remembered.
+const MOST_KNOWN: usize = 4_096;
 /// A refusal is asked for again after this time: the cluster may know more by then.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -41,7 +41,10 @@ type Key = Vec<String>;
 pub struct DaemonSets {
     client: Client,
     namespace: String,
-    proofs: Mutex<Proofs>,
+    /// What the API server has said, and when.
+    proofs: Mutex<Memory<(Proof, Instant)>>,
+    /// Patches that overrule each other: it takes several renderings to find out.
+    overruled: Mutex<Memory<Arc<[Overruled]>>>,
     /// Requests that may ask the API server at once: the others must not wait behind those that wait for it.
     asking: Semaphore,
 }
@@ -71,45 +74,58 @@ impl Hashes {
     }
 }
 
-/// What the API server has said, the oldest first.
-#[derive(Default)]
-struct Proofs {
-    known: BTreeMap<Key, (Proof, Instant, u64)>,
+/// What was found out about kinds of pods. What nobody has asked for longest is forgotten first.
+struct Memory<T> {
+    known: BTreeMap<Key, (T, u64)>,
     order: BTreeMap<u64, Key>,
     next: u64,
 }
 
-impl Proofs {
-    fn get(&mut self, key: &Key) -> Option<Proof> {
-        let (proof, since, number) = self.known.get_mut(key)?;
-        if matches!(proof, Proof::Refused(_)) && since.elapsed() > REFUSED_FOR {
-            return None;
-        }
+impl<T> Default for Memory<T> {
+    fn default() -> Self {
+        Self { known: BTreeMap::new(), order: BTreeMap::new(), next: 0 }
+    }
+}
+
+impl<T: Clone> Memory<T> {
+    fn get(&mut self, key: &Key) -> Option<T> {
+        let (found, number) = self.known.get_mut(key)?;
         // What is asked for stays.
-        self.order.remove(number);
+        if let Some(key) = self.order.remove(number) {
+            self.order.insert(self.next, key);
+        }
         *number = self.next;
-        self.order.insert(self.next, key.clone());
         self.next += 1;
-        Some(proof.clone())
+        Some(found.clone())
     }
 
-    fn put(&mut self, key: Key, proof: Proof) {
-        if let Some((_, _, number)) = self.known.insert(key.clone(), (proof, Instant::now(), self.next)) {
+    fn put(&mut self, key: Key, found: T) {
+        if let Some((_, number)) = self.known.insert(key.clone(), (found, self.next)) {
             self.order.remove(&number);
         }
         self.order.insert(self.next, key);
         self.next += 1;
-        while self.known.len() > MOST_PROOFS {
+        while self.known.len() > MOST_KNOWN {
             let Some((_, oldest)) = self.order.pop_first() else { return };
             self.known.remove(&oldest);
         }
     }
 }
 
+fn locked<T>(memory: &Mutex<T>) -> MutexGuard<'_, T> {
+    memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether what the API server said is still worth something.
+fn still_holds((proof, since): &(Proof, Instant)) -> bool {
+    !matches!(proof, Proof::Refused(_)) || since.elapsed() <= REFUSED_FOR
+}
+
 impl DaemonSets {
     /// Asks the API server by this client, in dapple's own namespace.
     pub fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace, proofs: Mutex::default(), asking: Semaphore::new(MOST_ASKING) }
+        let asking = Semaphore::new(MOST_ASKING);
+        Self { client, namespace, proofs: Mutex::default(), overruled: Mutex::default(), asking }
     }
 
     /// Everything that is to be said of a DaemonSet.
@@ -131,6 +147,7 @@ impl DaemonSets {
             spec.patches.iter().filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
         let classes = classes(&selectors);
         let kinds = kinds(spec, &classes);
+        let (parts, hashes) = (Parts::of(spec), Hashes::of(spec));
         // Without any node there is nothing to be said of those that patches match.
         if !classes.is_empty() {
             for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
@@ -140,23 +157,43 @@ impl DaemonSets {
             }
         }
         let some = &kinds[..kinds.len().min(MOST_COMPARED)];
-        fights(spec, some).into_iter().for_each(|fight| verdict.warnings.push(fight));
-        self.ask(spec, &kinds, old.map(|old| &old.spec), &mut verdict).await;
+        verdict.warnings.extend(fights(spec, some, |kind| self.overruled(&parts, kind, hashes.key(kind))));
+        self.ask_new(spec, (&parts, &hashes), &kinds, old.map(|old| &old.spec), &mut verdict).await;
         verdict
+    }
+
+    /// Which patches of a kind overrule which.
+    fn overruled(&self, parts: &Parts<'_>, kind: &Kind, key: Key) -> Arc<[Overruled]> {
+        if let Some(known) = locked(&self.overruled).get(&key) {
+            return known;
+        }
+        let found: Arc<[Overruled]> = parts.overruled(&kind.patches).into();
+        locked(&self.overruled).put(key, found.clone());
+        found
     }
 
     /// Has the API server look at every kind of pod that `old` did not have.
     pub async fn ask(&self, spec: &DaemonSetSpec, kinds: &[Kind], old: Option<&DaemonSetSpec>, verdict: &mut Verdict) {
-        let (hashes, before) = (Hashes::of(spec), old.map(Hashes::of).unwrap_or_default());
+        self.ask_new(spec, (&Parts::of(spec), &Hashes::of(spec)), kinds, old, verdict).await;
+    }
+
+    async fn ask_new(
+        &self,
+        spec: &DaemonSetSpec,
+        (parts, hashes): (&Parts<'_>, &Hashes),
+        kinds: &[Kind],
+        old: Option<&DaemonSetSpec>,
+        verdict: &mut Verdict,
+    ) {
+        let before = old.map(Hashes::of).unwrap_or_default();
         let (mut proofs, mut open) = (Vec::new(), Vec::new());
         for kind in kinds {
             let key = hashes.key(kind);
             if before.cover(&key) {
                 continue;
             }
-            let known = self.proofs.lock().unwrap_or_else(PoisonError::into_inner).get(&key);
-            match known {
-                Some(proof) => proofs.push((kind, proof)),
+            match locked(&self.proofs).get(&key).filter(still_holds) {
+                Some((proof, _)) => proofs.push((kind, proof)),
                 None => open.push(kind),
             }
         }
@@ -168,7 +205,7 @@ impl DaemonSets {
             open.clear();
         }
         for kind in open {
-            if let Ok(template) = rendered(spec, &kind.patches) {
+            if let Ok(template) = parts.rendered(&kind.patches) {
                 questions.push(self.ask_about(kind, template));
             }
         }
@@ -181,7 +218,7 @@ impl DaemonSets {
             let Some((kind, proof)) = answer else { break };
             waiting -= 1;
             if !matches!(proof, Proof::Unknown(_)) {
-                self.proofs.lock().unwrap_or_else(PoisonError::into_inner).put(hashes.key(kind), proof.clone());
+                locked(&self.proofs).put(hashes.key(kind), (proof.clone(), Instant::now()));
             }
             proofs.push((kind, proof));
         }
@@ -238,23 +275,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proofs_that_nobody_asks_for_are_forgotten_first() {
-        let mut proofs = Proofs::default();
+    fn what_nobody_asks_for_is_forgotten_first() {
+        let mut memory = Memory::default();
         let key = |number: usize| vec![number.to_string()];
-        (0..MOST_PROOFS).for_each(|number| proofs.put(key(number), Proof::Taken));
-        assert_eq!(proofs.get(&key(0)), Some(Proof::Taken));
-        proofs.put(key(MOST_PROOFS), Proof::Taken);
-        assert_eq!(proofs.get(&key(1)), None, "the one that was asked for longest ago");
-        assert_eq!(proofs.get(&key(0)), Some(Proof::Taken));
-        assert_eq!(proofs.known.len(), proofs.order.len());
+        (0..MOST_KNOWN).for_each(|number| memory.put(key(number), number));
+        assert_eq!(memory.get(&key(0)), Some(0));
+        memory.put(key(MOST_KNOWN), MOST_KNOWN);
+        assert_eq!(memory.get(&key(1)), None, "the one that was asked for longest ago");
+        assert_eq!(memory.get(&key(0)), Some(0));
+        assert_eq!(memory.known.len(), memory.order.len());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_refusal_is_asked_for_again() {
-        let mut proofs = Proofs::default();
-        proofs.put(vec!["a".into()], Proof::Refused(Vec::new()));
-        assert!(proofs.get(&vec!["a".into()]).is_some());
+        let now = Instant::now();
+        let (taken, refused) = ((Proof::Taken, now), (Proof::Refused(Vec::new()), now));
+        assert!(still_holds(&taken) && still_holds(&refused));
         tokio::time::advance(REFUSED_FOR * 2).await;
-        assert!(proofs.get(&vec!["a".into()]).is_none());
+        assert!(still_holds(&taken) && !still_holds(&refused));
     }
 }

@@ -11,6 +11,7 @@ use dapple_control::env::Env;
 use dapple_control::install::find_crd;
 use dapple_control::signal::Signal;
 use dapple_plan::certificate::{Lifetimes, next};
+use futures::future::{join_all, try_join_all};
 use http::Method;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -277,20 +278,24 @@ impl Registrar {
         if !self.is_published.load(Ordering::Relaxed) {
             self.be_reachable().await?;
         }
+        // All at once: a slow API server must not make a look take as long as a dozen of its answers.
         let crds: Api<CustomResourceDefinition> = Api::all(self.guarded.clone());
-        let mut versions = BTreeMap::new();
-        for crd in HOOKS.iter().map(Hook::crd).collect::<BTreeSet<String>>() {
-            let found = crds.get_metadata_opt(&crd).await.map_err(refused(format!("CRD {crd}")))?;
-            if let Some(found) = found.filter(is_labelled_ours) {
-                versions.insert(crd, found.resource_version().unwrap_or_default());
+        let names: BTreeSet<String> = HOOKS.iter().map(Hook::crd).collect();
+        let version_of = |crd: String| {
+            let crds = crds.clone();
+            async move {
+                let found = crds.get_metadata_opt(&crd).await.map_err(refused(format!("CRD {crd}")))?;
+                let version = found.filter(is_labelled_ours).map(|found| found.resource_version().unwrap_or_default());
+                Ok::<_, Error>(version.map(|version| (crd, version)))
             }
-        }
+        };
+        let found = try_join_all(names.into_iter().map(version_of)).await?;
+        let mut versions: BTreeMap<String, String> = found.into_iter().flatten().collect();
         let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
-        let mut done = Ok(());
         self.is_published.store(true, Ordering::Relaxed);
-        for wanted in configurations(&ours, &self.reach, bundle, &self.namespace) {
-            done = done.and(self.configure(&wanted).await);
-        }
+        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
+        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
+        let mut done: Result<(), Error> = configured.into_iter().collect();
         if let Some(version) = versions.remove(DAEMONSETS) {
             // A CRD is large: it is read again only if somebody has changed it.
             let looked_at = Some((version, bundle.to_owned()));

@@ -9,7 +9,7 @@ use super::patches;
 use crate::admission::read;
 use crate::check::{Mistake, check_patch};
 use crate::document::Document;
-use crate::render::render_plain;
+use crate::render::render_unnamed;
 
 /// Everything that is to be said of a DaemonSet of v1beta1 without a cluster. Fields that are not known are no mistakes
 /// here: they may be newer than this table, and the API server knows.
@@ -36,8 +36,8 @@ pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
         }
         let compiled = compiled.iter().find(|patch| patch.place == index);
         let Some(edit) = compiled.filter(|_| is_whole).map(|patch| &patch.edit) else { continue };
-        match render_plain(Document::PodTemplate, &spec.template.0, &[edit]) {
-            Ok((template, _)) => check_rendered(spec, &template, &field, &mut verdict),
+        match render_unnamed(Document::PodTemplate, &spec.template.0, &[edit]) {
+            Ok(template) => check_rendered(spec, &template, &field, &mut verdict),
             Err(error) => verdict.refuse(field, Reason::Invalid, error.problem.to_string()),
         }
     }

@@ -6,7 +6,7 @@ use dapple_api::daemonset::DaemonSetSpec;
 use dapple_edit::daemonset::{Patch, patches, place_of};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
-use dapple_edit::render::{render, render_plain};
+use dapple_edit::render::{render, render_unnamed};
 use serde_json::Value;
 
 use crate::census::Class;
@@ -42,38 +42,78 @@ pub fn kinds(spec: &DaemonSetSpec, classes: &[Class]) -> Vec<Kind> {
     kinds
 }
 
-/// The template of a kind of pod.
-pub fn rendered(spec: &DaemonSetSpec, applied: &[usize]) -> Result<Value, EditError> {
-    let (compiled, _) = patches("", &spec.patches);
-    let edits: Vec<&Edit> = applied.iter().filter_map(|index| edit_of(&compiled, *index)).collect();
-    Ok(render_plain(Document::PodTemplate, &spec.template.0, &edits)?.0)
+/// A DaemonSet's template and patches, ready to be put together.
+pub struct Parts<'s> {
+    template: &'s Value,
+    compiled: Vec<Patch>,
 }
 
-fn edit_of(compiled: &[Patch], index: usize) -> Option<&Edit> {
-    compiled.iter().find(|patch| patch.place == index).map(|patch| &patch.edit)
+/// A patch that a later one overrules at a field, both by their number among those that apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overruled {
+    /// Whose value is lost.
+    pub loser: usize,
+    /// Whose value is there.
+    pub winner: usize,
+    /// The first such field.
+    pub path: String,
+}
+
+impl<'s> Parts<'s> {
+    /// Those of a DaemonSet.
+    pub fn of(spec: &'s DaemonSetSpec) -> Self {
+        Self { template: &spec.template.0, compiled: patches("", &spec.patches).0 }
+    }
+
+    /// The template of a kind of pod, by the places of its patches.
+    pub fn rendered(&self, applied: &[usize]) -> Result<Value, EditError> {
+        render_unnamed(Document::PodTemplate, self.template, &self.edits(applied))
+    }
+
+    /// Which patches of a kind overrule which, each two once. It follows from the template and these patches alone, so it
+    /// can be remembered with them.
+    pub fn overruled(&self, applied: &[usize]) -> Vec<Overruled> {
+        let Ok(rendering) = render(Document::PodTemplate, self.template, &self.edits(applied)) else {
+            return Vec::new();
+        };
+        let number = |rule: &str| applied.iter().position(|place| place_of(rule) == Some(*place));
+        let mut found: Vec<Overruled> = Vec::new();
+        for origin in rendering.origins.iter().chain(&rendering.undone) {
+            for (loser, _) in &origin.overruled {
+                let (Some(loser), Some(winner)) = (number(&loser.rule), number(&origin.set_by.rule)) else { continue };
+                if !found.iter().any(|known| (known.loser, known.winner) == (loser, winner)) {
+                    found.push(Overruled { loser, winner, path: origin.path.to_string() });
+                }
+            }
+        }
+        found
+    }
+
+    fn edits(&self, applied: &[usize]) -> Vec<&Edit> {
+        let edit_of = |index: &usize| self.compiled.iter().find(|patch| patch.place == *index).map(|patch| &patch.edit);
+        applied.iter().filter_map(edit_of).collect()
+    }
 }
 
 /// Patches of equal priority that set the same field on some nodes: which of them wins follows from their order in the list
-/// alone, and is perhaps not meant.
-pub fn fights(spec: &DaemonSetSpec, kinds: &[Kind]) -> Vec<String> {
-    let (compiled, _) = patches("", &spec.patches);
+/// alone, and is perhaps not meant. `overruled` is as [`Parts::overruled`] says it of a kind.
+pub fn fights<O: AsRef<[Overruled]>>(
+    spec: &DaemonSetSpec,
+    kinds: &[Kind],
+    mut overruled: impl FnMut(&Kind) -> O,
+) -> Vec<String> {
     let mut told = BTreeSet::new();
     let mut found = Vec::new();
     for kind in kinds.iter().filter(|kind| has_equals(spec, &kind.patches)) {
-        let edits: Vec<&Edit> = kind.patches.iter().filter_map(|index| edit_of(&compiled, *index)).collect();
-        let Ok(rendering) = render(Document::PodTemplate, &spec.template.0, &edits) else { continue };
-        for origin in rendering.origins.iter().chain(&rendering.undone) {
-            for (loser, _) in &origin.overruled {
-                let places = (place_of(&loser.rule), place_of(&origin.set_by.rule));
-                let (Some(loser), Some(winner)) = places else { continue };
-                let are_equal = spec.patches[loser].priority() == spec.patches[winner].priority();
-                if are_equal && told.insert((loser, winner)) {
-                    found.push(format!(
-                        "spec.patches[{loser}]: spec.patches[{winner}] overrules it at {} on {} nodes; give one of them a \
-                         higher priority to say that this is meant",
-                        origin.path, kind.nodes
-                    ));
-                }
+        for Overruled { loser, winner, path } in overruled(kind).as_ref() {
+            let (loser, winner) = (kind.patches[*loser], kind.patches[*winner]);
+            let are_equal = spec.patches[loser].priority() == spec.patches[winner].priority();
+            if are_equal && told.insert((loser, winner)) {
+                found.push(format!(
+                    "spec.patches[{loser}]: spec.patches[{winner}] overrules it at {path} on {} nodes; give one of them a \
+                     higher priority to say that this is meant",
+                    kind.nodes
+                ));
             }
         }
     }
@@ -112,13 +152,15 @@ mod tests {
         let kinds = kinds(&spec(), &[class(&[], 5), class(&[0, 1], 3), class(&[1], 4)]);
         let told: Vec<(&[usize], usize)> = kinds.iter().map(|kind| (kind.patches.as_slice(), kind.nodes)).collect();
         assert_eq!(told, [(&[][..], 5), (&[1], 4), (&[1, 0], 3), (&[2], 0)], "the higher priority applies last");
-        let template = rendered(&spec(), &kinds[2].patches).unwrap();
+        let template = Parts::of(&spec()).rendered(&kinds[2].patches).unwrap();
         assert_eq!(template["spec"]["containers"][0]["image"], "c:2");
     }
 
     #[test]
     fn only_equals_fight() {
-        let told = |patches: &[usize]| fights(&spec(), &[Kind { patches: patches.to_vec(), nodes: 7 }]);
+        let (spec, nodes) = (spec(), 7);
+        let overruled = |kind: &Kind| Parts::of(&spec).overruled(&kind.patches);
+        let told = |patches: &[usize]| fights(&spec, &[Kind { patches: patches.to_vec(), nodes }], overruled);
         assert_eq!(told(&[1, 0]), Vec::<String>::new(), "a priority says what is meant");
         let fight = told(&[1, 2]);
         assert_eq!(fight.len(), 1);
