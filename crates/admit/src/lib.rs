@@ -77,6 +77,7 @@ impl Webhooks {
             converted: Default::default(),
             known: Default::default(),
             is_published: Default::default(),
+            crds: Default::default(),
         });
         registrar.prepare(&stop).await;
         tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }

@@ -19,6 +19,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -28,6 +29,8 @@ use crate::serve::{Identity, certified_key};
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// CRDs are looked at no more often: the API server reads one whole, schema and all, for a word about its version.
+const CRDS_EVERY: Duration = Duration::from_secs(5);
 pub(crate) const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
 
 /// Where certificates come from.
@@ -126,6 +129,8 @@ pub struct Registrar {
     pub known: tokio::sync::Mutex<Option<Contents>>,
     /// Whether the API server was told whom to ask.
     pub is_published: AtomicBool,
+    /// The versions of the CRDs that are ours, and since when they are known.
+    pub crds: tokio::sync::Mutex<Option<(Instant, BTreeMap<String, String>)>>,
 }
 
 impl Registrar {
@@ -278,7 +283,36 @@ impl Registrar {
         if !self.is_published.load(Ordering::Relaxed) {
             self.be_reachable().await?;
         }
+        let versions = self.versions().await?;
+        let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
+        self.is_published.store(true, Ordering::Relaxed);
+        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
         // All at once: a slow API server must not make a look take as long as a dozen of its answers.
+        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
+        let mut done: Result<(), Error> = configured.into_iter().collect();
+        if let Some(version) = versions.get(DAEMONSETS) {
+            // A CRD is large: it is read again only if somebody has changed it.
+            let looked_at = Some((version.clone(), bundle.to_owned()));
+            if *self.converted.lock().await != looked_at {
+                let converted = self.convert(bundle).await;
+                *self.converted.lock().await =
+                    converted.as_ref().ok().cloned().flatten().map(|version| (version, bundle.to_owned()));
+                done = done.and(converted.map(|_| ()));
+                // It may have another version then.
+                *self.crds.lock().await = None;
+            }
+        }
+        done
+    }
+
+    /// The versions of those CRDs that are ours.
+    async fn versions(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut known = self.crds.lock().await;
+        if let Some((since, versions)) = known.as_ref()
+            && since.elapsed() < CRDS_EVERY
+        {
+            return Ok(versions.clone());
+        }
         let crds: Api<CustomResourceDefinition> = Api::all(self.guarded.clone());
         let names: BTreeSet<String> = HOOKS.iter().map(Hook::crd).collect();
         let version_of = |crd: String| {
@@ -290,23 +324,9 @@ impl Registrar {
             }
         };
         let found = try_join_all(names.into_iter().map(version_of)).await?;
-        let mut versions: BTreeMap<String, String> = found.into_iter().flatten().collect();
-        let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
-        self.is_published.store(true, Ordering::Relaxed);
-        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
-        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
-        let mut done: Result<(), Error> = configured.into_iter().collect();
-        if let Some(version) = versions.remove(DAEMONSETS) {
-            // A CRD is large: it is read again only if somebody has changed it.
-            let looked_at = Some((version, bundle.to_owned()));
-            if *self.converted.lock().await != looked_at {
-                let converted = self.convert(bundle).await;
-                *self.converted.lock().await =
-                    converted.as_ref().ok().cloned().flatten().map(|version| (version, bundle.to_owned()));
-                done = done.and(converted.map(|_| ()));
-            }
-        }
-        done
+        let versions: BTreeMap<String, String> = found.into_iter().flatten().collect();
+        *known = Some((Instant::now(), versions.clone()));
+        Ok(versions)
     }
 
     /// Fails while the Service leads to nobody: every write of our kinds would be refused.

@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use crate::hooked::{Hooked, admit, set, trusted};
 use crate::load::{Pace, Times, load, told};
 
-const PACE: Pace = Pace { per_second: 200, seconds: 60 };
+const SECONDS: u32 = 60;
+/// `DAPPLE_PER_SECOND` asks for another rate, to find out what a machine bears.
+const PER_SECOND: u32 = 200;
 /// Replaced when a third is left: twice in a minute, with time for the steps in between.
 const LIFETIMES: [&str; 4] = ["--webhook-ca-lifetime", "40s", "--webhook-cert-lifetime", "40s"];
 /// The one before, and two new ones.
@@ -29,11 +31,13 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     hooked.ready(0).await?;
     hooked.ready(1).await?;
     hooked.asked().await?;
-    println!("\nrotation: {} admissions a second for {} s, by two replicas", PACE.per_second, PACE.seconds);
+    let wanted = std::env::var("DAPPLE_PER_SECOND").ok().and_then(|text| text.parse().ok());
+    let pace = Pace { per_second: wanted.unwrap_or(PER_SECOND), seconds: SECONDS };
+    println!("\nrotation: {} admissions a second for {SECONDS} s, by two replicas", pace.per_second);
     let ended = CancellationToken::new();
     let authorities = tokio::spawn(authorities(hooked.client.clone(), ended.clone()));
     let client = hooked.client.clone();
-    let loading = tokio::spawn(load(PACE, move |number| {
+    let loading = tokio::spawn(load(pace, move |number| {
         let name = format!("load-{}", number % 10);
         admit(client.clone(), set(&name, json!({"app": name})).to_string().into_bytes())
     }));

@@ -25,6 +25,8 @@ pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
     let mut verdict = validate(set, old);
     let spec = &set.spec;
     let (compiled, _) = patches("", &spec.patches);
+    let mut before = Verdict::default();
+    validate_template(&spec.template.0, "", &mut before);
     for (index, patch) in spec.patches.iter().enumerate() {
         let field = format!("spec.patches[{index}].patch");
         let found = check_patch(Document::PodTemplate, &patch.patch.0);
@@ -37,7 +39,7 @@ pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
         let compiled = compiled.iter().find(|patch| patch.place == index);
         let Some(edit) = compiled.filter(|_| is_whole).map(|patch| &patch.edit) else { continue };
         match render_unnamed(Document::PodTemplate, &spec.template.0, &[edit]) {
-            Ok(template) => check_rendered(spec, &template, &field, &mut verdict),
+            Ok(template) => check_rendered(spec, &template, before.is_ok(), &field, &mut verdict),
             Err(error) => verdict.refuse(field, Reason::Invalid, error.problem.to_string()),
         }
     }
@@ -49,8 +51,8 @@ fn within(field: &str, path: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{field}.{path}") }
 }
 
-/// What a patch may not make of the template.
-fn check_rendered(spec: &DaemonSetSpec, template: &Value, field: &str, verdict: &mut Verdict) {
+/// What a patch may not make of the template. What is wrong with one that was wrong before is no fault of the patch.
+fn check_rendered(spec: &DaemonSetSpec, template: &Value, was_right: bool, field: &str, verdict: &mut Verdict) {
     let base = &spec.template.0;
     let selects = |labels: &Value, selector: &Selector| selector.matches(|key| labels[key].as_str());
     if let Ok(selector) = Selector::new(&spec.selector)
@@ -60,9 +62,7 @@ fn check_rendered(spec: &DaemonSetSpec, template: &Value, field: &str, verdict: 
         let text = "a patch may not change labels that spec.selector selects on: its pods would not be known";
         verdict.refuse(format!("{field}.metadata.labels"), Reason::Forbidden, text);
     }
-    let mut before = Verdict::default();
-    validate_template(base, "", &mut before);
-    if before.is_ok() {
+    if was_right {
         validate_template(template, field, verdict);
     }
 }
