@@ -58,6 +58,8 @@ impl Balancer {
 
 async fn pass(mut from: TcpStream, to: SocketAddr) {
     if let Ok(mut to) = TcpStream::connect(to).await {
+        // A Service passes packets on as they come: so nothing may wait here for more to be sent along with it.
+        let _ = (from.set_nodelay(true), to.set_nodelay(true));
         // Whichever side ends it, it has ended.
         let _ = copy_bidirectional(&mut from, &mut to).await;
     }

@@ -18,6 +18,8 @@ const SECONDS: u32 = 60;
 const PER_SECOND: u32 = 200;
 /// Replaced when a third is left: twice in a minute, with time for the steps in between.
 const LIFETIMES: [&str; 4] = ["--webhook-ca-lifetime", "40s", "--webhook-cert-lifetime", "40s"];
+/// What an API server still has to do after its start and after our CRDs, schemas above all, takes so long on two cores.
+const CALM: Duration = Duration::from_secs(20);
 /// The one before, and two new ones.
 const AUTHORITIES: usize = 3;
 const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
@@ -31,6 +33,7 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     hooked.ready(0).await?;
     hooked.ready(1).await?;
     hooked.asked().await?;
+    tokio::time::sleep(CALM).await;
     let wanted = std::env::var("DAPPLE_PER_SECOND").ok().and_then(|text| text.parse().ok());
     let pace = Pace { per_second: wanted.unwrap_or(PER_SECOND), seconds: SECONDS };
     println!("\nrotation: {} admissions a second for {SECONDS} s, by two replicas", pace.per_second);
