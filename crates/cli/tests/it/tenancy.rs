@@ -178,12 +178,18 @@ async fn daemonsets_belong_to_the_system_tenant() {
 async fn a_cluster_without_policies_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (_, kubeconfig) = Fake::start(BTreeMap::new(), 0, folder.path()).await;
-    for words in [&["check"][..], &["enforce", "--as", "audit"], &["off"]] {
-        let output = dapple(&[&["tenancy"], words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
+    let tenancy =
+        |words: &[&str]| dapple(&[&["tenancy"], words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
+    for words in [&["check"][..], &["enforce", "--as", "audit"]] {
+        let output = tenancy(words);
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("does not serve this kind of admissionregistration.k8s.io/v1; use a newer"), "{said}");
     }
+    // Where there can be no policies, none is in effect: that is what `off` is to reach.
+    let output = tenancy(&["off"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("was not enforced by dapple: nothing to remove"), "{}", text(&output.stdout));
 }
 
 fn what_breaks_the_rule_is_listed(stage: &Stage) {
