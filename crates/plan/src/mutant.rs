@@ -21,6 +21,14 @@ macro_rules! mutants {
 mutants! {
     /// One more node may be down than the budget says.
     BudgetOffByOne,
+    /// Nodes that are down for other reasons than an update do not count.
+    OutagesUncounted,
+    /// One more node may have a second pod than the surge says.
+    SurgeOffByOne,
+    /// The partition holds nothing back.
+    PartitionForgotten,
+    /// Pods are deleted whatever they have become since.
+    PreconditionDropped,
     /// A paused rollout goes on.
     PauseForgotten,
     /// A node with a write that was not seen yet is decided about.

@@ -17,22 +17,35 @@ pub struct Weather {
     pub lines: f64,
     /// Whether requests may stay under way for longer than a lease.
     pub has_stragglers: bool,
+    /// The part of requests that something of the second kind happens to: their answers are late, or their senders die.
+    pub second: f64,
 }
 
 impl Weather {
     /// Nothing goes wrong.
-    pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false };
+    pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false, second: 0.0 };
 
     /// From a calm day to a storm, by chance.
     pub fn draw(random: &mut fastrand::Rng) -> Self {
         let requests = [0.0, 0.01, 0.04, 0.15][random.usize(0..4)];
         let lines = [0.0, 0.02, 0.1, 0.4][random.usize(0..4)];
-        Self { requests, lines, has_stragglers: random.u8(0..4) == 0 }
+        Self { requests, lines, has_stragglers: random.u8(0..4) == 0, second: 0.0 }
+    }
+
+    /// The same, with faults of the second kind. They are drawn apart, so that a seed from before there were any can
+    /// still be run as it was.
+    pub fn with_second(self, random: &mut fastrand::Rng) -> Self {
+        Self { second: [0.0, 0.005, 0.03][random.usize(0..3)], ..self }
     }
 }
 
 /// A request that is later than this may be that of a manager that leads no more.
 const STRAGGLES: Duration = Duration::from_secs(3);
+
+/// A client gives a connection up after so long a silence.
+pub const SILENCE: Duration = Duration::from_secs(150);
+/// Whoever was told of a fault has made it good after so long: the longest pause before the next try, and the try.
+pub const RECOVERY: Duration = Duration::from_secs(60);
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +68,12 @@ pub enum Fate {
     TimedOut,
     /// Somebody else was faster, says the server.
     Conflict,
+    /// It arrives at once, and its answer is old when it comes.
+    LateAnswer(Duration),
+    /// Its sender dies before it is sent.
+    DiesBefore,
+    /// Its sender dies as soon as it is sent. It arrives.
+    DiesAfter,
 }
 
 impl Fate {
@@ -72,6 +91,19 @@ impl Fate {
             Self::Refused(_) => "server error",
             Self::TimedOut => "done, said to have timed out",
             Self::Conflict => "conflict",
+            Self::LateAnswer(_) => "late answer",
+            Self::DiesBefore => "death before a request",
+            Self::DiesAfter => "death after a request",
+        }
+    }
+
+    /// For how long whoever it happens to may not know what has become true since.
+    pub fn lasts(self) -> Duration {
+        match self {
+            Self::Fine => Duration::ZERO,
+            Self::Late(delay) | Self::LateAnswer(delay) => delay + RECOVERY,
+            Self::SilentBefore | Self::SilentAfter => SILENCE + RECOVERY,
+            _ => RECOVERY,
         }
     }
 }
@@ -102,12 +134,24 @@ impl LineFate {
             Self::Silent => "silent watch",
         }
     }
+
+    /// For how long whoever watches may not know what has become true since.
+    pub fn lasts(self) -> Duration {
+        match self {
+            Self::Fine => Duration::ZERO,
+            Self::Late(delay) => delay + RECOVERY,
+            Self::Silent => SILENCE + RECOVERY,
+            Self::Ended | Self::Torn => RECOVERY,
+        }
+    }
 }
 
 /// Draws faults.
 #[derive(Debug)]
 pub struct Faults {
     random: fastrand::Rng,
+    /// For faults of the second kind.
+    second: fastrand::Rng,
     weather: Weather,
     /// Numbers of faults that are left out.
     muted: BTreeSet<u64>,
@@ -119,7 +163,8 @@ pub struct Faults {
 impl Faults {
     /// Faults that follow from a seed, but for these.
     pub fn new(seed: u64, weather: Weather, muted: BTreeSet<u64>) -> Self {
-        Self { random: fastrand::Rng::with_seed(seed), weather, muted, drawn: 0, counts: BTreeMap::new() }
+        let (random, second) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed ^ 0x5ec0));
+        Self { random, second, weather, muted, drawn: 0, counts: BTreeMap::new() }
     }
 
     /// Nothing goes wrong any more.
@@ -142,11 +187,30 @@ impl Faults {
         Duration::from_millis(self.random.u64(0..4))
     }
 
+    /// Counts something that a script has happen.
+    pub fn count(&mut self, name: &'static str) {
+        *self.counts.entry(name).or_default() += 1;
+    }
+
     /// What happens to the next request.
     pub fn request(&mut self, method: &Method) -> Fate {
-        if self.random.f64() >= self.weather.requests {
+        if self.random.f64() < self.weather.requests { self.first_kind(method) } else { self.second_kind() }
+    }
+
+    fn second_kind(&mut self) -> Fate {
+        if self.second.f64() >= self.weather.second {
             return Fate::Fine;
         }
+        let fate = match self.second.u8(0..8) {
+            0 => Fate::DiesBefore,
+            1 => Fate::DiesAfter,
+            2 => Fate::LateAnswer(Duration::from_millis(self.second.u64(3_000..30_000))),
+            _ => Fate::LateAnswer(Duration::from_millis(self.second.u64(20..3_000))),
+        };
+        if self.passes(fate.name()) { fate } else { Fate::Fine }
+    }
+
+    fn first_kind(&mut self, method: &Method) -> Fate {
         let is_write = *method != Method::GET;
         let fate = match self.random.u8(0..12) {
             0 | 1 => Fate::Late(Duration::from_millis(self.random.u64(20..3_000))),
@@ -184,7 +248,7 @@ impl Faults {
         self.drawn += 1;
         let passes = !self.muted.contains(&(self.drawn - 1));
         if passes {
-            *self.counts.entry(name).or_default() += 1;
+            self.count(name);
         }
         passes
     }

@@ -9,16 +9,22 @@ use dapple_plan::mutant::Mutant;
 use crate::scenario::Scenario;
 use crate::sweep::sweep;
 
-/// The family that a mistake is looked for in.
-fn family_of(mutant: Mutant) -> Family {
+/// The families that a mistake is looked for in. What all of them share is looked for in each.
+fn families_of(mutant: Mutant) -> &'static [Family] {
     match mutant {
-        Mutant::LeaversKept | Mutant::GenerationForgotten => Family::Group,
-        _ => Family::DaemonSet,
+        Mutant::LeaversKept | Mutant::GenerationForgotten => &[Family::Group],
+        Mutant::FirstListSkipped | Mutant::FailureForgotten => &[Family::DaemonSet, Family::Group],
+        _ => &[Family::DaemonSet],
     }
 }
 
+/// Every mistake, with each family that has to notice it.
+pub fn mistakes() -> impl Iterator<Item = (Mutant, Family)> {
+    Mutant::ALL.iter().flat_map(|mutant| families_of(*mutant).iter().map(|family| (*mutant, *family)))
+}
+
 /// Makes a mistake, and returns the first of these seeds that notices, with what it says.
-pub fn hunt(mutant: Mutant, seeds: Range<u64>) -> io::Result<Option<(u64, String)>> {
-    let sum = sweep(&Scenario::of(family_of(mutant)), seeds, Some(mutant), |_, _| {})?;
+pub fn hunt(mutant: Mutant, family: Family, seeds: Range<u64>) -> io::Result<Option<(u64, String)>> {
+    let sum = sweep(&Scenario::of(family), seeds, Some(mutant), |_, _| {})?;
     Ok(sum.failed.into_iter().next())
 }

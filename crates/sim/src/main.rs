@@ -8,16 +8,13 @@ use std::time::Instant;
 
 use clap::Parser;
 use dapple_control::family::Family;
-use dapple_plan::mutant::Mutant;
-use dapple_sim::hunt::hunt;
+use dapple_sim::hunt::{hunt, mistakes};
 use dapple_sim::run::run;
 use dapple_sim::scenario::Scenario;
-use dapple_sim::shrink::shrink;
+use dapple_sim::shrink::explain;
 use dapple_sim::sweep::sweep;
 use dapple_sim::trace::Trace;
 
-/// Failures that are listed.
-const LISTED: usize = 20;
 /// After every so many seeds it is told how far it is: some seconds.
 const TOLD: u64 = 200;
 
@@ -35,6 +32,9 @@ struct Args {
     /// Replays this seed: prints its script and everything that happened.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
+    /// Makes the failure of that seed as small as it gets.
+    #[arg(long, requires = "seed")]
+    shrink: bool,
     /// How many seeds to run for each family.
     #[arg(long, default_value_t = 1_000)]
     seeds: u64,
@@ -59,6 +59,10 @@ fn main() -> anyhow::Result<ExitCode> {
     for family in families {
         let scenario = Scenario::of(family);
         has_failed |= match args.seed {
+            Some(seed) if args.shrink => {
+                println!("{}", explain(&scenario, seed)?);
+                true
+            }
             Some(seed) => replay(&scenario, seed)?,
             None if args.fingerprints => {
                 fingerprints(&scenario, args.first..args.first + args.seeds)?;
@@ -73,11 +77,12 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Looks for every mistake; a failure if one of them is not found.
 fn mutants(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for mutant in Mutant::ALL {
-        match hunt(*mutant, seeds.clone())? {
-            Some((seed, what)) => println!("{mutant:?}: found by seed {seed}: {what}"),
+    for (mutant, family) in mistakes() {
+        let name = family.name();
+        match hunt(mutant, family, seeds.clone())? {
+            Some((seed, what)) => println!("{mutant:?}: found by {name} seed {seed}: {what}"),
             None => {
-                println!("{mutant:?}: NOT FOUND in {} seeds", seeds.end - seeds.start);
+                println!("{mutant:?}: NOT FOUND in {} {name} seeds", seeds.end - seeds.start);
                 code = ExitCode::FAILURE;
             }
         }
@@ -137,22 +142,12 @@ fn many(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<bool> {
     for (kind, count) in &sum.faults {
         println!("  {kind}: {count}");
     }
-    for (seed, what) in sum.failed.iter().take(LISTED) {
+    for (seed, what) in &sum.failed {
         println!("  FAILED seed {seed}: {what}");
     }
     if let Some((seed, _)) = sum.failed.first() {
         println!("{} of {count} failed; the first, made small:", sum.failed.len());
-        explain(scenario, *seed)?;
+        println!("{}", explain(scenario, *seed)?);
     }
     Ok(!sum.failed.is_empty())
-}
-
-fn explain(scenario: &Scenario, seed: u64) -> anyhow::Result<()> {
-    let shrunk = shrink(scenario, &(scenario.script)(seed))?;
-    println!("{} seed {seed}\n{}", scenario.family.name(), shrunk.script);
-    for line in shrunk.outcome.trace.lines() {
-        println!("{line}");
-    }
-    println!("run it whole with: dapple-sim --family {} --seed {seed}", scenario.family.name());
-    Ok(())
 }

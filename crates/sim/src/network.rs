@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use futures::{Stream, stream};
 use http::{Request, Response};
@@ -11,13 +10,10 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::faults::{Fate, LineFate};
+use crate::faults::{Fate, LineFate, SILENCE};
 use crate::server::client::{AnyBody, BETWEEN_BOOKMARKS, streamed, whole};
 use crate::server::{Answer, Watch};
 use crate::sim::{Actor, Sim};
-
-/// The client's connection is given up after so long a silence.
-const SILENCE: Duration = Duration::from_secs(150);
 
 /// The connection broke.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +26,7 @@ pub struct Link {
     sim: Arc<Sim>,
     actor: Actor,
     is_cut: Arc<AtomicBool>,
+    is_dead: Arc<AtomicBool>,
     /// Until when nothing passes.
     isolated: Arc<Mutex<Option<Instant>>>,
 }
@@ -37,13 +34,25 @@ pub struct Link {
 impl Link {
     /// A link of this manager's own.
     pub fn new(sim: Arc<Sim>, actor: Actor) -> Self {
-        Self { sim, actor, is_cut: Arc::default(), isolated: Arc::default() }
+        Self { sim, actor, is_cut: Arc::default(), is_dead: Arc::default(), isolated: Arc::default() }
     }
 
     /// From now on nothing passes. That is how a process is killed between two requests: all that is left of one that
     /// is gone is what it sent.
     pub fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Its process has died at a request, which is a moment that matters.
+    fn die(&self) {
+        self.cut();
+        self.is_dead.store(true, Ordering::Relaxed);
+        self.sim.bell.notify_one();
+    }
+
+    /// Whether its process has died at a request.
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
     }
 
     /// Until then nothing passes in either direction.
@@ -86,11 +95,19 @@ impl Link {
         self.passes()?;
         let sent = self.sim.now();
         let (fate, [there, back]) = self.sim.fate(self.actor, &request);
+        if matches!(fate, Fate::DiesBefore | Fate::DiesAfter) {
+            self.die();
+        }
         sleep(there).await;
         match fate {
-            Fate::Fine | Fate::LostAfter | Fate::SilentAfter | Fate::TimedOut => {}
+            Fate::Fine
+            | Fate::LostAfter
+            | Fate::SilentAfter
+            | Fate::TimedOut
+            | Fate::LateAnswer(_)
+            | Fate::DiesAfter => {}
             Fate::Late(delay) => sleep(delay).await,
-            Fate::LostBefore => return Err(Broken.into()),
+            Fate::LostBefore | Fate::DiesBefore => return Err(Broken.into()),
             Fate::SilentBefore => {
                 sleep(SILENCE).await;
                 return Err(Broken.into());
@@ -100,7 +117,7 @@ impl Link {
         }
         // What a process sent before it was killed may arrive all the same.
         let answer = self.sim.answer(self.actor, sent, &request);
-        sleep(back).await;
+        sleep(if let Fate::LateAnswer(delay) = fate { delay } else { back }).await;
         self.passes()?;
         match fate {
             Fate::LostAfter => Err(Broken.into()),
@@ -166,7 +183,7 @@ impl Lines {
             }
             if let Some(line) = self.watch.next() {
                 self.is_over = line.is_last;
-                let (fate, short) = self.link.sim.line_fate(self.link.actor, self.watch.resource());
+                let (fate, short) = self.link.sim.line_fate(self.link.actor, self.watch.resource(), &line.bytes);
                 sleep(short).await;
                 while let Some(until) = self.link.isolated() {
                     sleep_until(until).await;

@@ -22,15 +22,9 @@ impl Nodes {
     pub fn add(&mut self, random: &mut fastrand::Rng) -> Edit {
         let name = format!("node-{}", self.made);
         self.made += 1;
-        let disk = DISKS[random.usize(0..DISKS.len())];
-        let body = json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "labels": {DISK: disk, "kubernetes.io/hostname": name}},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        let what = format!("{name} comes, with {DISK}={disk}");
+        let edit = node_comes(&name, random);
         self.names.push(name);
-        Edit { what, method: Method::POST, path: "/api/v1/nodes".into(), body: Some(body) }
+        edit
     }
 
     /// One of the nodes.
@@ -76,6 +70,18 @@ impl Nodes {
         };
         self.names.iter().flat_map(|node| [well(node), clean(node)]).collect()
     }
+}
+
+/// A node of this name comes.
+pub fn node_comes(name: &str, random: &mut fastrand::Rng) -> Edit {
+    let disk = DISKS[random.usize(0..DISKS.len())];
+    let body = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {DISK: disk, "kubernetes.io/hostname": name}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let what = format!("{name} comes, with {DISK}={disk}");
+    Edit { what, method: Method::POST, path: "/api/v1/nodes".into(), body: Some(body) }
 }
 
 fn change(node: &str, what: String, body: Value) -> Edit {

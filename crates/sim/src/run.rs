@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::WallClock;
 use crate::faults::Faults;
 use crate::network::Link;
-use crate::object::path_of;
+use crate::object::{path_of, text};
 use crate::scenario::Scenario;
 use crate::script::{Edit, Event, Script};
 use crate::sim::{Actor, LEASE, Sim, Violation};
@@ -32,6 +32,10 @@ use crate::world::{self, World};
 const SETTLED_WITHIN: Duration = Duration::from_secs(3600);
 /// Nothing is written for so long once it is.
 const STILL_FOR: Duration = Duration::from_secs(300);
+/// Objects of a page where the weather is of the second kind: few, so that lists have many.
+const LONGEST_PAGE: usize = 3;
+/// A manager that died at a request is started again after so long.
+const BACK_AFTER: Duration = Duration::from_secs(2);
 /// Longer than in the world out there, so that less of a run is spent on renewing them.
 const TERMS: Terms =
     Terms { duration: Duration::from_secs(45), renew_within: Duration::from_secs(30), retry: Duration::from_secs(9) };
@@ -77,7 +81,10 @@ pub fn run(scenario: &Scenario, script: &Script, muted: &BTreeSet<u64>, trace: T
     let outcome = runtime.block_on(async {
         let faults = Faults::new(script.seed ^ 0xfa17, script.weather, muted.clone());
         let world = World::new(script.seed ^ 0x3021d, script.habits);
-        let sim = Sim::new(script.seed, faults, trace, world, (scenario.properties)(script));
+        let sim = Sim::new(script.seed, faults, trace, world, (scenario.properties)());
+        if script.weather.second > 0.0 {
+            sim.server.limit_pages(LONGEST_PAGE);
+        }
         let mut run =
             Run { sim: sim.clone(), family: scenario.family, seed: script.seed, started: 0, slots: Vec::new() };
         let played = run.play(script).await;
@@ -184,6 +191,12 @@ impl Run {
     /// Starts those managers again that are to be back by then.
     fn restart(&mut self, by: Instant) {
         for slot in 0..self.slots.len() {
+            let process = &mut self.slots[slot];
+            if process.link.is_dead() && process.back_at.is_none() {
+                self.sim.note(format_args!("DEAD manager in slot {slot}"));
+                process.stop.cancel();
+                process.back_at = Some(Instant::now() + BACK_AFTER);
+            }
             if self.slots[slot].back_at.is_some_and(|at| at <= by) {
                 self.slots[slot] = self.start();
             }
@@ -219,9 +232,20 @@ impl Run {
     }
 
     fn happen(&mut self, event: &Event) {
+        if let Some((name, lasts)) = event.fault() {
+            self.sim.count(name, lasts);
+        }
         match event {
             Event::User(edit) => _ = self.edit(Actor::User, edit),
-            Event::Node(edit) => _ = self.edit(Actor::World, edit),
+            Event::Node(edit) => {
+                let (_, node) = self.edit(Actor::World, edit);
+                // A kubelet that begins looks at all that is bound to its node.
+                if edit.method == Method::POST {
+                    let pods = self.pods_on(text(&node["metadata"]["name"]));
+                    self.sim.with_world(|world| world.wake(&pods, Instant::now()));
+                    self.sim.bell.notify_one();
+                }
+            }
             Event::NodeReady { node, is_ready } => self.node_ready(node, *is_ready),
             Event::DeletePods { node } => {
                 for pod in self.pods_on(node) {

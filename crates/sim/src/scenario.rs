@@ -12,8 +12,10 @@ pub struct Scenario {
     pub family: Family,
     /// The script that follows from a seed.
     pub script: fn(u64) -> Script,
+    /// And the one that followed from it before there were faults of the second kind.
+    pub plain: fn(u64) -> Script,
     /// What must hold.
-    pub properties: fn(&Script) -> Box<dyn Properties>,
+    pub properties: fn() -> Box<dyn Properties>,
 }
 
 impl Scenario {
@@ -23,12 +25,14 @@ impl Scenario {
             Family::DaemonSet => Self {
                 family,
                 script: daemonset::script::script,
-                properties: |script| Box::new(daemonset::properties::DaemonSetProperties::new(script)),
+                plain: daemonset::script::plain,
+                properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
             },
             Family::Group => Self {
                 family,
                 script: group::script::script,
-                properties: |_| Box::<group::properties::GroupProperties>::default(),
+                plain: group::script::plain,
+                properties: || Box::<group::properties::GroupProperties>::default(),
             },
         }
     }

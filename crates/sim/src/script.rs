@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::Value;
 
-use crate::faults::Weather;
+use crate::faults::{RECOVERY, SILENCE, Weather};
 use crate::world::Habits;
 
 /// A request that somebody sends to the API server.
@@ -82,6 +82,20 @@ pub enum Event {
     },
     /// The API server forgets old versions.
     Compact,
+}
+
+impl Event {
+    /// Its name among faults, if it is one, and for how long managers may have to recover of it.
+    pub fn fault(&self) -> Option<(&'static str, Duration)> {
+        match self {
+            Self::Kill { back_after, .. } => Some(("kill", *back_after + RECOVERY)),
+            Self::Stop { .. } => Some(("stop", RECOVERY)),
+            Self::Isolate { lasts, .. } => Some(("isolation", *lasts + SILENCE + RECOVERY)),
+            Self::ClockJump { .. } => Some(("clock jump", RECOVERY)),
+            Self::Compact => Some(("compaction", RECOVERY)),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Event {

@@ -25,18 +25,28 @@ pub fn shrink(scenario: &Scenario, script: &Script) -> std::io::Result<Shrunk> {
     let mut script = script.clone();
     let Outcome { violation, drawn, .. } = run(scenario, &script, &BTreeSet::new(), Trace::default())?;
     let mut search = Search { scenario, runs: RUNS, kind: violation.map(|violation| violation.kind()) };
-    let all: Vec<u64> = (0..drawn).collect();
-    let mut kept = search.fewer(all, |search, kept| search.fails(&script, &mute_all_but(kept, drawn)))?;
+    // Events first: there are few of them, so that runs are left for faults, of which there may be many.
     let events = std::mem::take(&mut script.events);
-    let muted = mute_all_but(&kept, drawn);
     script.events = search.fewer(events, |search, events| {
         let script = Script { events: events.to_vec(), ..script.clone() };
-        search.fails(&script, &muted)
+        search.fails(&script, &BTreeSet::new())
     })?;
-    kept = search.fewer(kept, |search, kept| search.fails(&script, &mute_all_but(kept, drawn)))?;
+    // With fewer events others are drawn.
+    let drawn = drawn.max(run(scenario, &script, &BTreeSet::new(), Trace::default())?.drawn);
+    let all: Vec<u64> = (0..drawn).collect();
+    let kept = search.fewer(all, |search, kept| search.fails(&script, &mute_all_but(kept, drawn)))?;
     let muted = mute_all_but(&kept, drawn);
     let outcome = run(scenario, &script, &muted, Trace::kept())?;
     Ok(Shrunk { script, muted, outcome })
+}
+
+/// A failing seed as small as it gets, to be read: what happens, and every request.
+pub fn explain(scenario: &Scenario, seed: u64) -> std::io::Result<String> {
+    let shrunk = shrink(scenario, &(scenario.script)(seed))?;
+    let name = scenario.family.name();
+    let trace = shrunk.outcome.trace.lines().join("\n");
+    let whole = format!("cargo run --release -p dapple-sim -- --family {name} --seed {seed}");
+    Ok(format!("{name} seed {seed}\n{}\n{trace}\nrun it whole with: {whole}", shrunk.script))
 }
 
 /// Numbers of all faults but these. Far more than were drawn: without some, others may be drawn that were not before.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::clock::WallClock;
 use crate::faults::{Fate, Faults, LineFate};
 use crate::object::text;
-use crate::server::{Answer, Change, Server};
+use crate::server::{Answer, Change, ChangeKind, Server};
 use crate::trace::Trace;
 use crate::world::World;
 
@@ -21,9 +21,14 @@ use crate::world::World;
 pub const LEASE: &str = "dapple";
 /// Its resource, as the server names it.
 const LEASES: &str = "leases.coordination.k8s.io";
+/// And where they are.
+const LEASES_PATH: &str = "/leases";
 
 /// More requests of a minute than this that change nothing, reads among them, are a loop.
 const MOST_IN_VAIN: u32 = 600;
+
+/// Within so long a manager acts on what it was told, where nothing goes wrong.
+const REACTION: Duration = Duration::from_secs(5);
 
 /// Who does something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,6 +59,8 @@ pub struct Write<'c> {
     pub at: Duration,
     /// Since when the request had been under way.
     pub under_way: Duration,
+    /// Whoever wrote it may not have known what became true in this time before it.
+    pub memory: Duration,
     /// What.
     pub change: &'c Change,
 }
@@ -64,9 +71,18 @@ impl Write<'_> {
         matches!(self.actor, Actor::Manager(_))
     }
 
-    /// Whether the spec is as it was: only the status, or what is around it, was written.
-    pub fn leaves_spec(&self) -> bool {
-        self.change.previous.as_ref().is_some_and(|before| before["spec"] == self.change.object["spec"])
+    /// Whether nothing but the status was written.
+    pub fn is_of_status(&self) -> bool {
+        let rest = |object: &Value| {
+            let mut rest = object.clone();
+            rest["status"] = Value::Null;
+            for known_to_the_server in ["resourceVersion", "managedFields"] {
+                rest["metadata"][known_to_the_server] = Value::Null;
+            }
+            rest
+        };
+        let before = self.change.previous.as_ref().filter(|_| self.change.kind == ChangeKind::Modified);
+        before.is_some_and(|before| rest(before) == rest(&self.change.object))
     }
 
     /// A violation, if a manager wrote what is neither allowed to its family, nor its own lease, nor an event.
@@ -86,6 +102,11 @@ impl Write<'_> {
 
 /// What must hold, at every step and at the end.
 pub trait Properties: Send {
+    /// Takes in a request of a manager, whatever comes of it. An error is a violation.
+    fn hear(&mut self, _request: &Request<Vec<u8>>) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Takes in a write. An error is a violation.
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String>;
 
@@ -130,8 +151,10 @@ struct State {
     violation: Option<Violation>,
     /// The version up to which changes were looked at.
     seen: u64,
-    /// When a manager last changed something that is not its lease.
+    /// When a manager last tried to change something that is not its lease.
     last_write: Duration,
+    /// Since when and until when somebody may not know all that is true.
+    rough: (Duration, Duration),
     requests: u64,
     /// Requests of each manager that changed nothing, in the minute they are of.
     in_vain: BTreeMap<Actor, (u64, u32)>,
@@ -148,6 +171,18 @@ impl State {
             let what = format!("{actor} asks in vain: more than {MOST_IN_VAIN} requests of a minute changed nothing");
             self.violate(at, what);
         }
+    }
+
+    /// Somebody may not know what becomes true from now on, for so long.
+    fn roughen(&mut self, at: Duration, lasts: Duration) {
+        let (since, until) = self.rough;
+        self.rough = (if at > until { at } else { since }, until.max(at + lasts));
+    }
+
+    /// How far back what somebody believes may lie: a little, and all of the time in which faults follow each other.
+    fn memory(&self, at: Duration) -> Duration {
+        let (since, until) = self.rough;
+        if at > until { REACTION } else { at - since + REACTION }
     }
 
     /// The first violation is what a run is about.
@@ -174,6 +209,7 @@ impl Sim {
             violation: None,
             seen: server.version(),
             last_write: Duration::ZERO,
+            rough: (Duration::ZERO, Duration::ZERO),
             requests: 0,
             in_vain: BTreeMap::new(),
         };
@@ -200,8 +236,21 @@ impl Sim {
         };
         let at = self.now();
         state.trace.add(at, format_args!("{actor} {} {} -> {code}", request.method(), request.uri()));
-        if matches!(actor, Actor::Manager(_)) && self.server.version() == state.seen {
-            state.count_vain(actor, at);
+        state.trace.mix(request.body());
+        if let Answer::Whole(response) = &answer {
+            state.trace.mix(response.body());
+        }
+        if matches!(actor, Actor::Manager(_)) {
+            if self.server.version() == state.seen {
+                state.count_vain(actor, at);
+            }
+            // One that changes nothing counts as well: whoever tries for ever is not done.
+            if *request.method() != Method::GET && !request.uri().path().contains(LEASES_PATH) {
+                state.last_write = at;
+            }
+            if let Err(what) = state.properties.hear(request) {
+                state.violate(at, what);
+            }
         }
         self.look(&mut state, actor, at, sent);
         answer
@@ -237,10 +286,8 @@ impl Sim {
     fn look(&self, state: &mut State, actor: Actor, at: Duration, sent: Duration) {
         for change in self.server.changes_since(state.seen) {
             state.seen = change.version;
-            let write = Write { actor, at, under_way: at.saturating_sub(sent), change: &change };
-            if write.is_ours() && change.resource != LEASES {
-                state.last_write = at;
-            }
+            let memory = state.memory(at);
+            let write = Write { actor, at, under_way: at.saturating_sub(sent), memory, change: &change };
             if let Err(what) = state.properties.see(&write, &self.server) {
                 state.violate(at, what);
             }
@@ -260,21 +307,32 @@ impl Sim {
         let fate = state.faults.request(request.method());
         if fate != Fate::Fine {
             let at = self.now();
+            state.roughen(at, fate.lasts());
             state.trace.add(at, format_args!("{actor} {} {}: {fate:?}", request.method(), request.uri()));
         }
         (fate, whiles)
     }
 
     /// What happens to the next line of a watch.
-    pub fn line_fate(&self, actor: Actor, resource: &str) -> (LineFate, Duration) {
+    pub fn line_fate(&self, actor: Actor, resource: &str, line: &[u8]) -> (LineFate, Duration) {
         let mut state = self.lock();
+        state.trace.mix(line);
         let short = state.faults.short_while();
         let fate = state.faults.line();
         if fate != LineFate::Fine {
             let at = self.now();
+            state.roughen(at, fate.lasts());
             state.trace.add(at, format_args!("{actor} watch of {resource}: {fate:?}"));
         }
         (fate, short)
+    }
+
+    /// Counts something that happens to a manager, of which it may have to recover for so long.
+    pub fn count(&self, name: &'static str, lasts: Duration) {
+        let at = self.now();
+        let mut state = self.lock();
+        state.faults.count(name);
+        state.roughen(at, lasts);
     }
 
     /// Writes something into the trace.
@@ -303,7 +361,7 @@ impl Sim {
         self.lock().properties.is_settled(&self.server)
     }
 
-    /// When a manager last changed something that is not its lease.
+    /// When a manager last tried to change something that is not its lease.
     pub fn last_write(&self) -> Duration {
         self.lock().last_write
     }

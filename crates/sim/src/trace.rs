@@ -1,4 +1,5 @@
-//! What happened in a run, line by line. Two runs are the same if their traces are.
+//! What happened in a run, line by line. Two runs are the same if the fingerprints of their traces are, in which every byte
+//! counts that went to and from the server.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -26,7 +27,12 @@ impl Trace {
         }
     }
 
-    /// The same for the same lines.
+    /// Has more count than what is read: two runs are the same only if this is, too.
+    pub fn mix(&mut self, bytes: &[u8]) {
+        self.fingerprint.write(bytes);
+    }
+
+    /// The same for the same lines, and what they are about.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint.finish()
     }

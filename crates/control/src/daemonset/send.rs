@@ -9,6 +9,7 @@ use dapple_plan::daemonset::fleet::Action;
 use dapple_plan::daemonset::inplace::{self, Difference, Target};
 use dapple_plan::daemonset::lifecycle::{self, State};
 use dapple_plan::daemonset::pod::{HASH_LABEL, Wanted, pod, pod_name};
+use dapple_plan::mutant::{Mutant, is_on};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
@@ -131,7 +132,8 @@ impl DaemonSets {
                 info!(set = %set.meta.key, pod = name, ?why, "deleting");
                 let (uid, version) = (pod.meta.uid.to_string(), pod.meta.version.to_string());
                 let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
-                let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+                let preconditions = Some(only).filter(|_| !is_on(Mutant::PreconditionDropped));
+                let params = DeleteParams { preconditions, ..DeleteParams::default() };
                 match self.delete(&api, name, &params).await {
                     Ok(Some(pod)) => Ok(pod.metadata.resource_version),
                     Ok(None) => return Outcome::Gone,

@@ -294,7 +294,8 @@ impl Fleet {
         let (broken, whole) = (self.sets.broken.iter().rev(), self.sets.whole.iter().rev());
         let take = |place: &usize| Some(self.action(*place, self.cells[*place].verdict.candidate.as_ref()?));
         if self.rules.mode == Mode::Surge {
-            let room = self.rules.surge.saturating_sub(self.sets.surging.len()).min(most);
+            let surge = self.rules.surge + usize::from(is_on(Mutant::SurgeOffByOne));
+            let room = surge.saturating_sub(self.sets.surging.len()).min(most);
             return broken.chain(whole).filter_map(take).take(room).collect();
         }
         // What is down already costs nobody anything more, and so comes first; but no more of it at once than the
@@ -302,7 +303,8 @@ impl Fleet {
         let budget = self.rules.budget + usize::from(is_on(Mutant::BudgetOffByOne));
         let room = budget.saturating_sub(self.sets.moving.len());
         let mut updates: Vec<Action> = broken.filter_map(take).take(room.min(most)).collect();
-        let room = (room - updates.len()).min(budget.saturating_sub(self.sets.down.len()));
+        let down = if is_on(Mutant::OutagesUncounted) { self.sets.moving.len() } else { self.sets.down.len() };
+        let room = (room - updates.len()).min(budget.saturating_sub(down));
         updates.extend(whole.filter_map(take).take(room.min(most - updates.len())));
         updates
     }

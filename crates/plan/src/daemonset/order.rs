@@ -93,7 +93,7 @@ pub fn order(
     };
     // Stable: canaries come last, and each part stays in order.
     sorted.sort_by_cached_key(|number| is_canary(&nodes[*number].0));
-    let held = held_back(&rolling.partition(), sorted.len());
+    let held = if is_on(Mutant::PartitionForgotten) { 0 } else { held_back(&rolling.partition(), sorted.len()) };
     let is_left_alone =
         |node: &Node<'_>| selector.as_ref().is_some_and(|known| !known.matches(|key| node.labels.get(key)));
     let hold = |place: usize, node: &Node<'_>| match () {

@@ -6,41 +6,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
-use jiff::Timestamp;
+use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
+use http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::view::{
+    Asked, asked, controller_of, has_ended, is_as_asked, is_available, is_deletion, is_desired, is_of_set, is_open,
+    is_owned_by, is_served, live_on, name_of, node_of,
+};
 use super::{NAME, NAMESPACE, SETS};
-use crate::clock::FIRST_SECOND;
 use crate::kubelet::gates_are_open;
-use crate::nodes::DISK;
-use crate::object::{asked_node, is_ready, is_terminating, list, text};
-use crate::script::{Event, Script};
+use crate::object::{is_ready, is_terminating, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
 
-/// So long a manager may act on what is no longer true where watches may fail: the longest silence of one, and the
-/// longest delay of a request after it.
-const LONG_MEMORY: Duration = Duration::from_secs(300);
-/// And so long where nothing goes wrong on the way.
-const SHORT_MEMORY: Duration = Duration::from_secs(5);
 /// A request that was under way for longer may come from a manager that leads no more, or has given it up. It can do no
 /// more than that one thing, on the very version that it was decided on, and is made good.
 const STRAGGLER: Duration = Duration::from_secs(9);
 
-/// What was asked for at some time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Asked {
-    budget: usize,
-    is_surge: bool,
-    is_paused: bool,
-}
-
 /// The properties.
 #[derive(Default)]
 pub struct DaemonSetProperties {
-    /// For how long a manager may be behind.
-    memory: Duration,
+    /// UIDs of all sets of the name that there were.
+    sets: BTreeSet<String>,
     /// By node: UIDs of the set's pods there, but for those of stragglers.
     pods: BTreeMap<String, BTreeSet<String>>,
     /// UIDs of pods that stragglers made: a manager was told that they are not there, and may not see them for long.
@@ -49,30 +37,50 @@ pub struct DaemonSetProperties {
     down: BTreeSet<String>,
     /// Nodes that no pod should start on, or that were not well, or whose pod ended by itself, with when that was last.
     closed: BTreeMap<String, Duration>,
+    /// Nodes that have no pod in service, whoever is the cause, with since when.
+    outages: BTreeMap<String, Duration>,
+    /// When a node last came, went, or was changed by more than its status.
+    changed: BTreeMap<String, Duration>,
     /// What was asked for, and until when; the last holds now.
     asked: Vec<(Duration, Asked)>,
 }
 
 impl Properties for DaemonSetProperties {
+    /// A manager changes only pods that it has looked at, as they were then: whatever comes late changes nothing else.
+    fn hear(&mut self, request: &Request<Vec<u8>>) -> Result<(), String> {
+        let path = request.uri().path();
+        if ![Method::PATCH, Method::DELETE].contains(request.method()) || !path.contains("/pods/") {
+            return Ok(());
+        }
+        let body: Value = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        let is_bound = |to: &Value| to["uid"].is_string() && to["resourceVersion"].is_string();
+        if is_bound(&body["preconditions"]) || is_bound(&body["metadata"]) {
+            return Ok(());
+        }
+        Err(format!("a {} that does not say of which version: {path} {body}", request.method()))
+    }
+
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
-        only_what_is_ours(write)?;
+        self.only_what_is_ours(write)?;
         if ["pods", "nodes", SETS].contains(&write.change.resource) {
-            self.ask(write.at, server);
+            self.ask(write, server);
         }
         match write.change.resource {
-            "pods" => self.pod(write, server),
+            "pods" => {
+                let said = self.pod(write, server);
+                self.note_outage(node_of(&write.change.object), write.at, server);
+                said
+            }
             "nodes" => {
-                let seen = [Some(&write.change.object), write.change.previous.as_ref()];
-                let is_gone = write.change.kind == ChangeKind::Deleted;
-                if is_gone || seen.into_iter().flatten().any(|node| !is_open(node)) {
-                    self.closed.insert(text(&write.change.object["metadata"]["name"]).to_owned(), write.at);
-                }
+                self.node(write, server);
                 Ok(())
             }
             SETS if write.change.kind == ChangeKind::Added => {
                 // Another set, though of the same name: what the one before left is not its own.
+                self.sets.insert(text(&write.change.object["metadata"]["uid"]).to_owned());
                 self.pods.clear();
                 self.down.clear();
+                self.outages = server.list("nodes").iter().map(|node| (name_of(node).to_owned(), write.at)).collect();
                 Ok(())
             }
             _ => Ok(()),
@@ -87,11 +95,8 @@ impl Properties for DaemonSetProperties {
             let name = text(&node["metadata"]["name"]);
             let here: Vec<_> = pods.iter().filter(|pod| is_of_set(pod) && node_of(pod) == name).collect();
             let [pod] = here.as_slice() else { return Err(format!("{name} has {} pods", here.len())) };
-            let (image, cache) =
-                (&pod["spec"]["containers"][0]["image"], &pod["spec"]["containers"][0]["env"][0]["value"]);
-            let wanted = (&set["spec"]["template"]["spec"]["containers"][0]["image"], json!(cache_for(&set, node)));
-            if (image, cache) != (wanted.0, &wanted.1) {
-                return Err(format!("the pod on {name} has {image} and {cache}, not {} and {}", wanted.0, wanted.1));
+            if !is_as_asked(pod, &set, node) {
+                return Err(format!("the pod on {name} is not as asked: {}", pod["spec"]["containers"]));
             }
             if !is_ready(pod) || is_terminating(pod) {
                 return Err(format!("the pod on {name} is not ready"));
@@ -107,17 +112,54 @@ impl Properties for DaemonSetProperties {
 }
 
 impl DaemonSetProperties {
-    /// The properties of a run of this script.
-    pub fn new(script: &Script) -> Self {
-        let is_isolated = script.events.iter().any(|(_, event)| matches!(event, Event::Isolate { .. }));
-        let is_calm = script.weather.requests == 0.0 && script.weather.lines == 0.0 && !is_isolated;
-        Self { memory: if is_calm { SHORT_MEMORY } else { LONG_MEMORY }, ..Self::default() }
+    /// A manager writes nothing but what belongs to the set, its own lease, and events. What counts is whose it was before:
+    /// whoever takes in what is not theirs makes it look like theirs.
+    fn only_what_is_ours(&self, write: &Write<'_>) -> Result<(), String> {
+        let is_ours = |object: &Value| {
+            controller_of(object).is_some_and(|owner| self.sets.contains(text(&owner["uid"])) && is_of_set(object))
+        };
+        // One that belongs to nobody may be taken in, if the set asks for its like.
+        let was_ours = |object: &Value| {
+            is_ours(object) || (controller_of(object).is_none() && object["metadata"]["labels"]["app"] == NAME)
+        };
+        write.allow(match write.change.resource {
+            "pods" | "controllerrevisions.apps" => {
+                is_ours(&write.change.object) && write.change.previous.as_deref().is_none_or(was_ours)
+            }
+            SETS => write.is_of_status(),
+            _ => false,
+        })
+    }
+
+    fn node(&mut self, write: &Write<'_>, server: &Server) {
+        let node: &Value = &write.change.object;
+        let name = name_of(node).to_owned();
+        let before = write.change.previous.as_deref();
+        let is_gone = write.change.kind == ChangeKind::Deleted;
+        if is_gone || [Some(node), before].into_iter().flatten().any(|node| !is_open(node)) {
+            self.closed.insert(name.clone(), write.at);
+        }
+        let rest = |node: &Value| (node["metadata"]["labels"].clone(), node["spec"].clone());
+        if is_gone || before.is_none_or(|before| rest(before) != rest(node)) {
+            self.changed.insert(name.clone(), write.at);
+        }
+        self.note_outage(&name, write.at, server);
+    }
+
+    /// Remembers since when a node has no pod in service.
+    fn note_outage(&mut self, node: &str, now: Duration, server: &Server) {
+        let set = server.get(SETS, NAMESPACE, NAME);
+        if is_desired(server, node) && set.is_some_and(|set| !is_served(server, node, &set, now)) {
+            self.outages.entry(node.to_owned()).or_insert(now);
+        } else {
+            self.outages.remove(node);
+        }
     }
 
     /// Remembers what is asked for now.
-    fn ask(&mut self, now: Duration, server: &Server) {
+    fn ask(&mut self, write: &Write<'_>, server: &Server) {
+        let (now, memory) = (write.at, write.memory);
         let asked = asked(server);
-        let memory = self.memory;
         self.asked.retain(|(until, _)| *until + memory >= now);
         match self.asked.last_mut() {
             Some((until, last)) if *last == asked => *until = now,
@@ -152,19 +194,27 @@ impl DaemonSetProperties {
         }
         if write.is_ours() && change == ChangeKind::Added && write.under_way < STRAGGLER {
             let name = text(&pod["metadata"]["name"]);
-            let is_surge = self.any(|asked| asked.is_surge);
+            let surge = self.asked.iter().map(|(_, asked)| asked.surge).max().unwrap_or(0);
+            let is_surge = surge > 0;
             if pods_here > 1 && !is_surge {
                 return Err(format!("a second pod on {node}: {name}"));
             }
             if is_surge && live_on(server, &node) > 2 {
                 return Err(format!("a third live pod on {node}: {name}"));
             }
+            self.is_made_once(pod, &node, server)?;
+            let surging: Vec<&str> =
+                self.pods.keys().map(String::as_str).filter(|node| live_on(server, node) > 1).collect();
+            if live_on(server, &node) > 1 && surging.len() > surge {
+                return Err(format!("{} nodes have a second pod, {surge} may: {}", surging.len(), surging.join(", ")));
+            }
         }
         let set = server.get(SETS, NAMESPACE, NAME);
         let was_available = |pod: &Value| set.as_ref().is_some_and(|set| is_available(pod, set, write.at));
         if write.change.previous.as_ref().is_some_and(|before| was_available(before)) {
-            // It was back, whoever takes it away now.
+            // It was back, whoever takes it away now: time alone may have made it available.
             self.down.remove(&node);
+            self.outages.remove(&node);
         }
         if !write.is_ours()
             && write.change.previous.as_ref().is_some_and(|before| is_ready(before) && !has_ended(before))
@@ -176,12 +226,57 @@ impl DaemonSetProperties {
         if write.is_ours() { self.ours(write, &node, server) } else { Ok(()) }
     }
 
+    /// One decision makes one pod, surge or not.
+    fn is_made_once(&self, pod: &Value, node: &str, server: &Server) -> Result<(), String> {
+        let variant = |pod: &Value| {
+            (pod["metadata"]["annotations"][REVISION_ANNOTATION].clone(), pod["metadata"]["labels"][HASH_LABEL].clone())
+        };
+        let is_same = |other: &Value| {
+            let uid = text(&other["metadata"]["uid"]);
+            other["metadata"]["uid"] != pod["metadata"]["uid"]
+                && !self.straggled.contains(uid)
+                && controller_of(other) == controller_of(pod)
+                && node_of(other) == node
+                && !has_ended(other)
+                && variant(other) == variant(pod)
+        };
+        match server.list("pods").iter().find(|other| is_same(other)) {
+            Some(other) => Err(format!("a pod is made twice on {node}: {} and {}", name_of(other), name_of(pod))),
+            None => Ok(()),
+        }
+    }
+
+    /// Nobody takes away what is as it was asked for, and nobody touches what the partition holds back.
+    fn is_founded(&self, write: &Write<'_>, node: &Value, set: &Value, server: &Server) -> Result<(), String> {
+        let (pod, since) = (&write.change.object, write.at.saturating_sub(write.memory));
+        let name = name_of(node);
+        let is_lately = |when: Option<&Duration>| when.is_some_and(|when| *when >= since);
+        // Whoever does not know what has changed may act on what was.
+        if self.asked.len() > 1 || is_lately(self.changed.get(name)) || is_lately(self.closed.get(name)) {
+            return Ok(());
+        }
+        let before = write.change.previous.as_deref().unwrap_or(pod);
+        let is_wanted = is_as_asked(before, set, node);
+        let is_alone = self.pods.get(name).is_some_and(|here| here.len() == 1) && live_on(server, name) <= 1;
+        if is_wanted && is_alone && is_deletion(write) && !has_ended(before) {
+            return Err(format!("{} on {name} is deleted though it is as it was asked for", name_of(pod)));
+        }
+        let nodes = server.list("nodes");
+        let is_any_changed = self.changed.values().any(|when| *when >= since);
+        let place = nodes.iter().filter(|other| name_of(other) < name).count();
+        let held = self.asked.iter().map(|(_, asked)| asked.partition).min().unwrap_or(0);
+        let has_other_labels = self.changed.get(name).is_some_and(|when| *when > Duration::ZERO);
+        if !is_wanted && !is_any_changed && !has_other_labels && place < held {
+            return Err(format!("{} on {name} is replaced though the partition of {held} holds it back", name_of(pod)));
+        }
+        Ok(())
+    }
+
     /// A manager has changed a pod.
     fn ours(&mut self, write: &Write<'_>, node: &str, server: &Server) -> Result<(), String> {
         let (pod, Some(before)) = (&write.change.object, &write.change.previous) else { return Ok(()) };
         let name = text(&pod["metadata"]["name"]);
-        let is_deleted = write.change.kind == ChangeKind::Deleted || is_terminating(pod);
-        let was_deleted = is_terminating(before);
+        let (is_deleted, was_deleted) = (is_deletion(write), is_terminating(before));
         if write.change.kind == ChangeKind::Modified && was_deleted && pod["spec"] != before["spec"] {
             return Err(format!("{name} is changed though it is going"));
         }
@@ -192,7 +287,7 @@ impl DaemonSetProperties {
         let Some(set) = set.filter(|set| is_available(before, set, now) && (is_deleted || is_changed)) else {
             return Ok(());
         };
-        let (closed, memory) = (&self.closed, self.memory);
+        let (closed, memory) = (&self.closed, write.memory);
         let is_counted = |node: &str| {
             let was_closed = closed.get(node).is_some_and(|last| *last + memory > now);
             !was_closed && is_desired(server, node) && !is_served(server, node, &set, now)
@@ -204,115 +299,21 @@ impl DaemonSetProperties {
         if !self.any(|asked| !asked.is_paused) {
             return Err(format!("{name} on {node} is taken out of service while the rollout is paused"));
         }
-        if write.under_way > STRAGGLER {
-            return Ok(());
-        }
+        // It is out of service all the same, for whoever decides next.
+        let is_straggler = write.under_way > STRAGGLER;
+        // Those that are out of service for other reasons, and for so long that everybody knows, count too.
+        let outages = self.outages.iter().filter(|(node, since)| **since + memory < now && is_counted(node));
+        let mut down: BTreeSet<&str> = outages.map(|(node, _)| node.as_str()).collect();
         self.down.insert(node.to_owned());
+        down.extend(self.down.iter().map(String::as_str));
         let budget = self.asked.iter().map(|(_, asked)| asked.budget).max().unwrap_or(0);
-        if self.down.len() > budget {
-            let down: Vec<&str> = self.down.iter().map(String::as_str).collect();
-            return Err(format!("{} nodes are taken out of service, {budget} may be: {}", down.len(), down.join(", ")));
+        if down.len() > budget && !is_straggler {
+            let (count, down) = (down.len(), down.into_iter().collect::<Vec<_>>().join(", "));
+            return Err(format!("{count} nodes are out of service, {budget} may be: {down}"));
         }
-        Ok(())
+        let found = server.get("nodes", "", node).filter(|_| !is_straggler);
+        found.map_or(Ok(()), |node| self.is_founded(write, &node, &set, server))
     }
-}
-
-/// Whether something belongs to the set, or to one of the same name before it.
-fn is_of_set(object: &Value) -> bool {
-    let owners = list(&object["metadata"]["ownerReferences"]);
-    owners.iter().any(|owner| owner["kind"] == "DaemonSet" && owner["name"] == NAME)
-}
-
-/// Whether something belongs to this very set.
-fn is_owned_by(object: &Value, set: &Value) -> bool {
-    let owners = list(&object["metadata"]["ownerReferences"]);
-    owners.iter().any(|owner| owner["uid"] == set["metadata"]["uid"])
-}
-
-/// The node of a pod, also before it is bound.
-fn node_of(pod: &Value) -> &str {
-    let bound = text(&pod["spec"]["nodeName"]);
-    if bound.is_empty() { asked_node(pod) } else { bound }
-}
-
-/// Whether a node should have a pod, and counts: one that is not well neither uses up the budget nor holds up others.
-fn is_desired(server: &Server, node: &str) -> bool {
-    server.get("nodes", "", node).is_some_and(|node| is_open(&node))
-}
-
-fn is_open(node: &Value) -> bool {
-    list(&node["spec"]["taints"]).is_empty() && is_ready(node)
-}
-
-/// Whether a node has a pod of the set that is available.
-fn is_served(server: &Server, node: &str, set: &Value, now: Duration) -> bool {
-    let pods = server.list("pods");
-    pods.iter().any(|pod| is_of_set(pod) && node_of(pod) == node && is_available(pod, set, now))
-}
-
-/// Whether a pod has been ready for as long as the set asks for.
-fn is_available(pod: &Value, set: &Value, now: Duration) -> bool {
-    let ready = list(&pod["status"]["conditions"]).iter().find(|known| known["type"] == "Ready");
-    let since = ready.and_then(|ready| text(&ready["lastTransitionTime"]).parse::<Timestamp>().ok());
-    let waits = set["spec"]["minReadySeconds"].as_i64().unwrap_or(0);
-    let now = FIRST_SECOND + now.as_secs() as i64;
-    let runs = |place: usize, wanted: &Value| pod["status"]["containerStatuses"][place]["image"] == wanted["image"];
-    let is_as_asked = list(&pod["spec"]["containers"]).iter().enumerate().all(|(place, wanted)| runs(place, wanted));
-    let is_up = is_ready(pod) && gates_are_open(pod) && is_as_asked;
-    is_up && !is_terminating(pod) && since.is_some_and(|since| since.as_second() + waits <= now)
-}
-
-/// Whether a pod is on its way out, or has ended.
-fn has_ended(pod: &Value) -> bool {
-    is_terminating(pod) || pod["status"]["phase"] == "Failed"
-}
-
-/// How many pods of the set live on a node.
-fn live_on(server: &Server, node: &str) -> usize {
-    let pods = server.list("pods");
-    pods.iter().filter(|pod| is_of_set(pod) && node_of(pod) == node && !has_ended(pod)).count()
-}
-
-/// What the set asks for.
-fn asked(server: &Server) -> Asked {
-    // A set that is not there asks for nothing.
-    let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Asked { is_paused: true, ..Asked::default() } };
-    let strategy = &set["spec"]["updateStrategy"];
-    let rolling = &strategy["rollingUpdate"];
-    let nodes = server.list("nodes").len();
-    let amount = |value: &Value| match value {
-        Value::Number(number) => number.as_u64().unwrap_or(0) as usize,
-        Value::String(percent) => {
-            let percent: usize = percent.trim_end_matches('%').parse().unwrap_or(0);
-            (percent * nodes).div_ceil(100)
-        }
-        _ => 0,
-    };
-    let is_rolling = strategy["type"] == "RollingUpdate";
-    let is_surge = is_rolling && amount(&rolling["maxSurge"]) > 0;
-    let budget = match &rolling["maxUnavailable"] {
-        _ if !is_rolling => 0,
-        Value::Null if is_surge => 0,
-        Value::Null => 1,
-        given => amount(given),
-    };
-    Asked { budget, is_surge, is_paused: is_rolling && rolling["paused"] == true }
-}
-
-/// The value that a node's pod should have.
-fn cache_for<'s>(set: &'s Value, node: &Value) -> &'s str {
-    let disk = &node["metadata"]["labels"][DISK];
-    let patch = list(&set["spec"]["patches"]).iter().rfind(|patch| patch["selector"]["matchLabels"][DISK] == *disk);
-    patch.map_or("none", |patch| text(&patch["patch"]["spec"]["containers"][0]["env"][0]["value"]))
-}
-
-/// A manager writes nothing but what belongs to the set, its own lease, and events.
-fn only_what_is_ours(write: &Write<'_>) -> Result<(), String> {
-    write.allow(match write.change.resource {
-        "pods" | "controllerrevisions.apps" => is_of_set(&write.change.object),
-        SETS => write.leaves_spec(),
-        _ => false,
-    })
 }
 
 fn status_is_true(set: &Value, nodes: usize) -> Result<(), String> {

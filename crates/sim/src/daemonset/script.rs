@@ -7,12 +7,85 @@ use serde_json::{Value, json};
 
 use super::{NAME, NAMESPACE};
 use crate::faults::Weather;
-use crate::nodes::{DISK, DISKS, Nodes};
+use crate::nodes::{DISK, DISKS, Nodes, node_comes};
 use crate::script::{Edit, Event, Script};
 use crate::world::Habits;
 
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
+    let mut script = plain(seed);
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x005e_c04d);
+    script.weather = script.weather.with_second(&mut random);
+    script.setup.push(namesake());
+    let length = script.calm_at.as_millis() as u64;
+    for _ in 0..random.usize(0..3) {
+        let at = Duration::from_millis(random.u64(1_000..length));
+        let more = match random.u8(0..3) {
+            0 => roll_back(&script, at).into_iter().map(|event| (at, event)).collect(),
+            1 => comes_back(&mut random).map(|event| (at, event)).to_vec(),
+            _ => canary(&mut random, at),
+        };
+        script.events.extend(more.into_iter().filter(|(at, _)| *at < script.calm_at));
+        // Stable: what is told together stays in order.
+        script.events.sort_by_key(|(at, _)| *at);
+    }
+    script
+}
+
+/// A pod of a DaemonSet of the same name that is not ours, on no node.
+fn namesake() -> Edit {
+    // Its API is not served here: the garbage collector leaves such alone.
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": NAME, "uid": "namesake", "controller": true}]);
+    let metadata = json!({"name": "namesake", "labels": {"app": NAME}, "ownerReferences": owner});
+    let spec = json!({"containers": [{"name": "main", "image": "other:1"}]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
+    Edit { what: "creates a pod of a namesake".into(), method: Method::POST, path, body: Some(pod) }
+}
+
+/// Back to what the set was before the last change of its template or patches.
+fn roll_back(script: &Script, at: Duration) -> Option<Event> {
+    let created = script.setup.iter().filter_map(|edit| edit.body.as_ref()).find(|body| body["kind"] == "DaemonSet")?;
+    let mut now = json!({"template": created["spec"]["template"], "patches": created["spec"]["patches"]});
+    let mut before = None;
+    for (_, event) in script.events.iter().filter(|(known, _)| *known <= at) {
+        let Event::User(Edit { body: Some(body), method: Method::PATCH, .. }) = event else { continue };
+        for field in ["template", "patches"] {
+            if let Some(value) = body["spec"].get(field) {
+                before = Some(now.clone());
+                now[field] = value.clone();
+            }
+        }
+    }
+    before.map(|before| change(format!("rolls back to {before}"), json!({"spec": before})))
+}
+
+/// A node goes, and is back under its name at once, with another disk perhaps.
+fn comes_back(random: &mut fastrand::Rng) -> [Event; 2] {
+    let name = format!("node-{}", random.u8(0..2));
+    let path = format!("/api/v1/nodes/{name}");
+    let goes = Edit { what: format!("{name} goes"), method: Method::DELETE, path, body: None };
+    [Event::Node(goes), Event::Node(node_comes(&name, random))]
+}
+
+/// A new image for some nodes only, while another one that keeps its pod is not well served.
+fn canary(random: &mut fastrand::Rng, at: Duration) -> Vec<(Duration, Event)> {
+    let (partition, lasts) = (random.u8(1..3), Duration::from_secs(random.u64(60..300)));
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": partition, "paused": false}});
+    let image = format!("agent:{}", random.u8(6..9));
+    vec![
+        (at, Event::Unready { node: "node-0".into(), lasts }),
+        (at, change(format!("sets the partition to {partition}"), json!({"spec": {"updateStrategy": strategy}}))),
+        (
+            at + Duration::from_secs(20),
+            change(format!("sets the image to {image}"), json!({"spec": {"template": template(&image)}})),
+        ),
+    ]
+}
+
+/// The script of a seed as it was before there were faults of the second kind: what seeds found then, they find still.
+pub fn plain(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut nodes = Nodes::default();
     let mut setup: Vec<Edit> = (0..random.usize(2..8)).map(|_| nodes.add(&mut random)).collect();

@@ -16,6 +16,13 @@ pub const NAMES: [&str; 3] = ["east", "north", "west"];
 
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
+    let mut script = plain(seed);
+    script.weather = script.weather.with_second(&mut fastrand::Rng::with_seed(seed ^ 0x005e_c04d));
+    script
+}
+
+/// The script of a seed as it was before there were faults of the second kind.
+pub fn plain(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut nodes = Nodes::default();
     let mut setup: Vec<Edit> = (0..random.usize(2..8)).map(|_| nodes.add(&mut random)).collect();

@@ -90,6 +90,11 @@ impl Server {
         self.lock().compact();
     }
 
+    /// Lists that are asked for in pages come in pages no longer than this, so that there are some in a small world.
+    pub fn limit_pages(&self, longest: usize) {
+        self.lock().longest_page = longest;
+    }
+
     /// The newest version.
     pub fn version(&self) -> u64 {
         self.lock().version()
@@ -140,6 +145,9 @@ impl Server {
         let query = Query::read(request.uri().query().unwrap_or_default());
         let shape = Shape::of(request);
         let mut state = self.lock();
+        if query.initial_events {
+            return Err(Failure::bad_request("sendInitialEvents is not simulated"));
+        }
         if request.method() == Method::GET && query.watch {
             let shared = (self.state.clone(), self.news.clone());
             return Watch::open(shared, &state, &target, &query, shape).map(Answer::Watch);

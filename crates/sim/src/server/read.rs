@@ -52,7 +52,7 @@ pub(super) fn list(state: &State, target: &Target<'_>, query: &Query, shape: Sha
     let after = token.as_ref().map_or(Bound::Unbounded, |token| Bound::Excluded(token.after.as_str()));
     let wanted = |(key, object): &(&String, &Object)| selector.has_key(key) && selector.matches(&object.value);
     let mut found = objects.range::<str, _>((after, Bound::Unbounded)).filter(wanted);
-    let limit = if query.limit == 0 { usize::MAX } else { query.limit };
+    let limit = if query.limit == 0 { usize::MAX } else { query.limit.min(state.longest_page) };
     let page: Vec<(&String, &Object)> = found.by_ref().take(limit).collect();
     let left = found.count();
     let mut metadata = json!({"resourceVersion": version.to_string()});

@@ -81,6 +81,8 @@ pub(super) struct Query {
     pub(super) labels: String,
     pub(super) fields: String,
     pub(super) dry_run: bool,
+    /// A list as a watch, which is not played: whoever needs it has to be told.
+    pub(super) initial_events: bool,
     /// The options of a deletion that has no body.
     pub(super) deletion: Value,
 }
@@ -94,6 +96,7 @@ impl Query {
                 "allowWatchBookmarks" => read.bookmarks = matches!(value.as_ref(), "1" | "true"),
                 "timeoutSeconds" => read.timeout = value.parse().ok().map(Duration::from_secs),
                 "limit" => read.limit = value.parse().unwrap_or(0),
+                "sendInitialEvents" => read.initial_events = true,
                 "continue" => read.proceed = value.into_owned(),
                 "resourceVersion" => read.version = value.into_owned(),
                 "resourceVersionMatch" => read.version_match = value.into_owned(),

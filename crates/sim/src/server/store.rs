@@ -94,6 +94,8 @@ pub(super) struct State {
     log: Vec<Entry>,
     version: u64,
     compacted: u64,
+    /// Pages of lists are no longer than this, whatever is asked for.
+    pub(super) longest_page: usize,
     random: fastrand::Rng,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -111,7 +113,7 @@ impl State {
         }
         let version = CATALOGUE.crds.len() as u64;
         let random = fastrand::Rng::with_seed(seed);
-        Self { stores, log: Vec::new(), version, compacted: 0, random, now }
+        Self { stores, log: Vec::new(), version, compacted: 0, longest_page: usize::MAX, random, now }
     }
 
     pub(super) fn version(&self) -> u64 {

@@ -113,11 +113,22 @@ fn prepare_new(kind: &Kind, object: &mut Value) {
 }
 
 fn faults_of_new(kind: &Kind, object: &Value) -> Vec<Fault> {
+    let mut faults = faults_of_owners(object);
     match &kind.schema {
-        Some(schema) => schema.faults(object),
-        None if kind.is_pod() => pods::faults_of_new(object),
-        None => Vec::new(),
+        Some(schema) => faults.extend(schema.faults(object)),
+        None if kind.is_pod() => faults.extend(pods::faults_of_new(object)),
+        None => {}
     }
+    faults
+}
+
+/// An object has one controller at most.
+fn faults_of_owners(object: &Value) -> Vec<Fault> {
+    let owners = &object["metadata"]["ownerReferences"];
+    let controllers = owners.as_array().into_iter().flatten().filter(|owner| owner["controller"] == true).count();
+    let fault =
+        || Fault::invalid("metadata.ownerReferences", owners, "Only one reference can have Controller set to true");
+    if controllers > 1 { vec![fault()] } else { Vec::new() }
 }
 
 /// A change of an object: which, through which subresource, and how.
@@ -296,6 +307,7 @@ impl Update<'_> {
                 faults.push(Fault::forbidden("metadata.finalizers", &why));
             }
         }
+        faults.extend(faults_of_owners(object));
         // The real server checks metadata twice, for all kinds and for each, and names every cause each time.
         faults.extend(faults.clone());
         if let Some(schema) = &kind.schema {

@@ -1,35 +1,98 @@
 //! Every family under faults, by the thousand.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use dapple_control::family::Family;
+use dapple_plan::mutant::{self, Mutant};
+use dapple_sim::run::{Outcome, run};
 use dapple_sim::scenario::Scenario;
+use dapple_sim::shrink::{explain, shrink};
+use dapple_sim::sim::Violation;
 use dapple_sim::sweep::sweep;
+use dapple_sim::trace::Trace;
 
 /// How many seeds every family must hold for in every test run.
 const SEEDS: u64 = 3_000;
 
+/// What can go wrong on the way, and what a script has happen to managers. A calm sea proves nothing: all were met.
+const FAULTS: [&str; 22] = [
+    "answer without an echo",
+    "clock jump",
+    "compaction",
+    "conflict",
+    "death after a request",
+    "death before a request",
+    "done, said to have timed out",
+    "ended watch",
+    "isolation",
+    "kill",
+    "late answer",
+    "late request",
+    "late watch",
+    "lost answer",
+    "lost request",
+    "request without an echo",
+    "server error",
+    "silent watch",
+    "stop",
+    "straggler",
+    "too many requests",
+    "torn watch",
+];
+
 #[test]
 fn every_family_holds_for_every_seed() {
     for family in Family::ALL {
-        let sum = sweep(&Scenario::of(family), 1..SEEDS + 1, None, |_, _| {}).unwrap();
-        assert_eq!(sum.failed, [], "{}: replay one with `dapple-sim --family {0} --seed N`", family.name());
-        // A calm sea proves nothing: all kinds of faults were met.
-        assert_eq!(sum.faults.len(), 14, "{:?}", sum.faults);
+        let scenario = Scenario::of(family);
+        let sum = sweep(&scenario, 1..SEEDS + 1, None, |_, _| {}).unwrap();
+        if let Some((seed, _)) = sum.failed.first() {
+            panic!("{:?}\n{}", sum.failed, explain(&scenario, *seed).unwrap());
+        }
+        assert_eq!(sum.faults.keys().copied().collect::<Vec<_>>(), FAULTS);
     }
 }
 
 /// Seeds of DaemonSets that have found a bug, beyond those of every test run.
-const ONCE_BROKEN: [u64; 15] =
-    [3711, 7034, 7647, 9067, 15507, 15835, 19220, 19738, 19786, 23022, 25444, 29119, 31242, 44392, 49987];
+const ONCE_BROKEN: [u64; 23] = [
+    3711, 7034, 7647, 9067, 15507, 15835, 19220, 19738, 19786, 23022, 25444, 29119, 31242, 31854, 35124, 36669, 37444,
+    40022, 43337, 44187, 44392, 45946, 49987,
+];
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
     let scenario = Scenario::of(Family::DaemonSet);
+    let scenario = Scenario { script: scenario.plain, ..scenario };
     for seed in ONCE_BROKEN {
         let sum = sweep(&scenario, seed..seed + 1, None, |_, _| {}).unwrap();
-        assert_eq!(sum.failed, [], "replay it with `dapple-sim --family daemonset --seed {seed}`");
+        assert_eq!(sum.failed, [], "seed {seed}");
     }
+}
+
+#[test]
+fn a_failure_is_made_small() {
+    let scenario = Scenario::of(Family::Group);
+    // The mistake is made in this thread only.
+    mutant::make(Some(Mutant::LeaversKept));
+    let fails = |seed: &u64| {
+        let script = (scenario.script)(*seed);
+        script.events.len() > 8
+            && run(&scenario, &script, &BTreeSet::new(), Trace::default()).unwrap().violation.is_some()
+    };
+    let seed = (1..1_000).find(fails).unwrap();
+    let script = (scenario.script)(seed);
+    let whole = run(&scenario, &script, &BTreeSet::new(), Trace::default()).unwrap();
+    let small = shrink(&scenario, &script).unwrap();
+    let again = run(&scenario, &small.script, &small.muted, Trace::kept()).unwrap();
+    let text = explain(&scenario, seed).unwrap();
+    mutant::make(None);
+    let kind = |outcome: &Outcome| outcome.violation.as_ref().map(Violation::kind);
+    assert_eq!(kind(&small.outcome), kind(&whole));
+    assert!(small.script.events.len() < script.events.len(), "{}", small.script);
+    assert!(small.outcome.faults.values().sum::<u64>() <= whole.faults.values().sum::<u64>());
+    // What is shown can be had again, to the letter.
+    assert_eq!(again.trace.lines(), small.outcome.trace.lines());
+    assert!(text.contains("VIOLATION") && text.contains(&format!("--family group --seed {seed}")), "{text}");
 }
 
 #[test]
