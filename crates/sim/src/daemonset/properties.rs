@@ -203,11 +203,7 @@ impl DaemonSetProperties {
                 return Err(format!("a third live pod on {node}: {name}"));
             }
             self.is_made_once(pod, &node, server)?;
-            let surging: Vec<&str> =
-                self.pods.keys().map(String::as_str).filter(|node| live_on(server, node) > 1).collect();
-            if live_on(server, &node) > 1 && surging.len() > surge {
-                return Err(format!("{} nodes have a second pod, {surge} may: {}", surging.len(), surging.join(", ")));
-            }
+            self.is_within_surge(write, &node, surge, server)?;
         }
         let set = server.get(SETS, NAMESPACE, NAME);
         let was_available = |pod: &Value| set.as_ref().is_some_and(|set| is_available(pod, set, write.at));
@@ -224,6 +220,17 @@ impl DaemonSetProperties {
             self.closed.insert(node.clone(), write.at);
         }
         if write.is_ours() { self.ours(write, &node, server) } else { Ok(()) }
+    }
+
+    /// No more nodes have a second pod than may, of those that have been there all the while.
+    fn is_within_surge(&self, write: &Write<'_>, node: &str, surge: usize, server: &Server) -> Result<(), String> {
+        let was_closed = |node: &str| self.closed.get(node).is_some_and(|last| *last + write.memory > write.at);
+        let has_second = |node: &&str| live_on(server, node) > 1 && !was_closed(node);
+        let surging: Vec<&str> = self.pods.keys().map(String::as_str).filter(has_second).collect();
+        if surging.contains(&node) && surging.len() > surge {
+            return Err(format!("{} nodes have a second pod, {surge} may: {}", surging.len(), surging.join(", ")));
+        }
+        Ok(())
     }
 
     /// One decision makes one pod, surge or not.
