@@ -129,6 +129,38 @@ async fn both_versions_are_served_and_defaults_are_stated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_application_has_one_replacement() {
+    let hooked = Hooked::start().await;
+    let manager = hooked.replica();
+    hooked.asked().await;
+    let replacement = |name: &str, subject: &str| {
+        let mut object = of_every_kind(name)[7].1.clone();
+        object["subject"]["name"] = subject.into();
+        object.to_string()
+    };
+    ok(&hooked.kubectl(&["create", "-f", "-"], &replacement("first", "shop")));
+    ok(&hooked.kubectl(&["create", "-f", "-"], &replacement("b-second", "bank")));
+    // Its name comes first, and its time may be the same: it is the second all the same.
+    eventually("the webhook knows the first", || async {
+        let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &replacement("a", "shop"));
+        let reason = "subject: YurtAppSet shop is changed by first already";
+        if !said.status.success() && text(&said.stderr).contains(reason) { Ok(()) } else { Err(text(&said.stderr)) }
+    })
+    .await;
+    failed(&hooked.kubectl(&["create", "-f", "-"], &replacement("a", "shop")));
+    // Nor can one that is older go where another is.
+    let retarget = |name: &str, subject: &str| {
+        let patch = json!({"subject": {"name": subject}}).to_string();
+        hooked.kubectl(&["patch", "yurtappconfigurationreplacement", name, "--type=merge", "-p", &patch], "")
+    };
+    let said = failed(&retarget("first", "bank"));
+    assert!(said.contains("subject: YurtAppSet bank is changed by b-second already"), "{said}");
+    ok(&retarget("first", "garden"));
+    drop(manager);
+    hooked.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
     let hooked = Hooked::start().await;
     // Before there is a manager, nothing stands in the way.
