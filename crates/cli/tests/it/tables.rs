@@ -91,6 +91,8 @@ async fn nothing_wrong_gets_in() {
     let mut count = 0;
     for file in [
         "cli/tests/admission/daemonset.yaml",
+        "cli/tests/admission/group.yaml",
+        "cli/tests/admission/pool.yaml",
         "edit/tests/admission/daemonset.yaml",
         "edit/tests/admission/marker.yaml",
         "edit/tests/admission/group.yaml",
