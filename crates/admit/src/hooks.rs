@@ -38,6 +38,7 @@ pub struct Hook {
     group: &'static str,
     version: &'static str,
     resource: &'static str,
+    scope: &'static str,
     operations: &'static [&'static str],
     /// What has to differ for a change to be of interest.
     concerns: &'static [&'static str],
@@ -57,6 +58,10 @@ pub enum Job {
     Default,
 }
 
+/// Kinds whose objects are in namespaces.
+const NAMESPACED: &str = "Namespaced";
+/// Kinds whose objects are not.
+const CLUSTER: &str = "Cluster";
 const WRITES: &[&str] = &["CREATE", "UPDATE"];
 const SPEC: &[&str] = &["spec"];
 
@@ -69,6 +74,7 @@ const fn validator(name: &'static str, path: &'static str, group: &'static str, 
         group,
         version: "v1alpha1",
         resource,
+        scope: NAMESPACED,
         operations: WRITES,
         concerns: SPEC,
         is_needed: true,
@@ -95,13 +101,18 @@ pub const HOOKS: [Hook; 11] = [
         ..validator("daemonset-defaults.dapple.dev", "/default-daemonset", daemonset::GROUP, "daemonsets")
     },
     validator("podmarkers.dapple.dev", "/validate-podmarker", marker::GROUP, "podmarkers"),
-    validator("nodegroups.dapple.dev", "/validate-nodegroup", group::GROUP, "nodegroups"),
+    Hook { scope: CLUSTER, ..validator("nodegroups.dapple.dev", "/validate-nodegroup", group::GROUP, "nodegroups") },
     validator("propagationpolicies.dapple.dev", "/validate-propagationpolicy", group::GROUP, "propagationpolicies"),
     validator("overridepolicies.dapple.dev", "/validate-overridepolicy", group::GROUP, "overridepolicies"),
-    Hook { version: "v1beta1", ..validator("nodepools.dapple.dev", "/validate-nodepool", pool::GROUP, "nodepools") },
+    Hook {
+        version: "v1beta1",
+        scope: CLUSTER,
+        ..validator("nodepools.dapple.dev", "/validate-nodepool", pool::GROUP, "nodepools")
+    },
     Hook {
         job: Job::Delete,
         version: "v1beta1",
+        scope: CLUSTER,
         operations: &["DELETE"],
         is_needed: false,
         ..validator("nodepool-deletion.dapple.dev", "/delete-nodepool", pool::GROUP, "nodepools")
@@ -189,7 +200,7 @@ impl Hook {
                 "apiVersions": [self.version],
                 "operations": self.operations,
                 "resources": [self.resource],
-                "scope": "*",
+                "scope": self.scope,
             }],
             "failurePolicy": if self.is_needed { "Fail" } else { "Ignore" },
             "matchPolicy": "Equivalent",
@@ -253,6 +264,15 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), 2 * HOOKS.len());
+    }
+
+    #[test]
+    fn every_hook_is_asked_about_its_kind_only() {
+        let crds = dapple_api::crd::crds();
+        for hook in HOOKS {
+            let crd = crds.iter().find(|crd| crd["metadata"]["name"] == hook.crd()).unwrap();
+            assert_eq!(crd["spec"]["scope"], hook.scope, "{}", hook.name);
+        }
     }
 
     #[test]

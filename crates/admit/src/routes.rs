@@ -85,7 +85,8 @@ impl Judges {
                     created: known.created.as_ref(),
                     subject: &known.subject,
                 });
-                let mut verdict = conflicts(&replacement, others);
+                let old = request.old().and_then(|old| read(old).ok());
+                let mut verdict = conflicts(&replacement, old.as_ref(), others);
                 verdict.extend(missing_in_replacement(&replacement, has_pool));
                 verdict
             }),

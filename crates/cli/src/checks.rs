@@ -1,8 +1,10 @@
 //! What would be refused of the objects in files: by dapple's rules, and with `--server` by the API server itself.
 
+use std::borrow::Cow;
+
 use anyhow::Context;
 use dapple_admit::daemonset::DaemonSets;
-use dapple_api::daemonset::DaemonSet;
+use dapple_api::daemonset::{self, DaemonSet, convert};
 use dapple_api::manifest::Manifest;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
@@ -19,12 +21,16 @@ use crate::sources::{Live, Sources, with_notice};
 /// Who asks the API server, should anybody look.
 const FIELD_MANAGER: &str = "dapple-plan";
 
+/// Kinds that plans are made of: what is probably not meant in them, plans tell themselves.
+const PLANNED: [&str; 5] =
+    ["DaemonSet", "OverridePolicy", "YurtAppSet", "YurtAppDaemon", "YurtAppConfigurationReplacement"];
+
 /// What is to be said of the objects in files.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     /// What would be refused, each with its place.
     pub(crate) errors: Vec<String>,
-    /// What the API server did not say.
+    /// What is probably not meant in kinds that no plan is made of, and what the API server did not say.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -33,22 +39,14 @@ impl Checks {
     pub(crate) async fn of(sources: &Sources, asks_server: bool) -> anyhow::Result<Self> {
         let mut checks = Self::default();
         for manifest in &sources.manifests {
-            let object = manifest.value();
-            if judge(object, None).is_none() {
-                continue;
+            match judged(manifest.value()) {
+                Ok(object) => {
+                    if let Some(verdict) = check(sources, &object, manifest.value(), asks_server).await? {
+                        checks.take(manifest, verdict);
+                    }
+                }
+                Err(error) => checks.take(manifest, error.into()),
             }
-            let old = match &sources.live {
-                Some(live) => current(live, object).await?,
-                None => None,
-            };
-            let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
-            // What is probably not meant is a plan's own to tell.
-            verdict.warnings.clear();
-            if let Some(live) = sources.live.as_ref().filter(|_| asks_server && verdict.is_ok()) {
-                let asked = ask(live, sources, object, old.as_ref());
-                verdict.extend(with_notice("asking the API server ...", asked).await?);
-            }
-            checks.take(manifest, verdict);
         }
         Ok(checks)
     }
@@ -64,6 +62,46 @@ impl Checks {
     }
 }
 
+/// The object in the version that is judged, which is the stored one.
+fn judged(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
+    let is_older = object["kind"] == "DaemonSet" && object["apiVersion"] == format!("{}/v1alpha1", daemonset::GROUP);
+    if !is_older {
+        return Ok(Cow::Borrowed(object));
+    }
+    let stored = format!("{}/v1beta1", daemonset::GROUP);
+    let told = |error: daemonset::ConversionError| FieldError {
+        field: String::new(),
+        reason: Reason::Invalid,
+        text: error.to_string(),
+    };
+    convert(object.clone(), &stored).map(Cow::Owned).map_err(told)
+}
+
+/// What is to be said of an object, which is `written` like this; nothing of kinds that are none of dapple's.
+async fn check(
+    sources: &Sources,
+    object: &Value,
+    written: &Value,
+    asks_server: bool,
+) -> anyhow::Result<Option<Verdict>> {
+    if judge(object, None).is_none() {
+        return Ok(None);
+    }
+    let old = match &sources.live {
+        Some(live) => current(live, object).await?,
+        None => None,
+    };
+    let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
+    if object["kind"].as_str().is_some_and(|kind| PLANNED.contains(&kind)) {
+        verdict.warnings.clear();
+    }
+    if let Some(live) = sources.live.as_ref().filter(|_| asks_server && verdict.is_ok()) {
+        let asked = ask(live, sources, object, written, old.as_ref());
+        verdict.extend(with_notice("asking the API server ...", asked).await?);
+    }
+    Ok(Some(verdict))
+}
+
 /// What the cluster has of an object. Nothing where it does not know the kind.
 async fn current(live: &Live, object: &Value) -> anyhow::Result<Option<Value>> {
     match find(&live.client, object).await {
@@ -73,7 +111,13 @@ async fn current(live: &Live, object: &Value) -> anyhow::Result<Option<Value>> {
 }
 
 /// Has the API server look at an object and every kind of pod that would come of it. Nothing is changed.
-async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>) -> anyhow::Result<Verdict> {
+async fn ask(
+    live: &Live,
+    sources: &Sources,
+    object: &Value,
+    written: &Value,
+    old: Option<&Value>,
+) -> anyhow::Result<Verdict> {
     let mut verdict = Verdict::default();
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
         let namespace = name_of(object).namespace;
@@ -86,7 +130,7 @@ async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {
-        verdict.extend(dry_run(live, object).await?);
+        verdict.extend(dry_run(live, written).await?);
     }
     Ok(verdict)
 }

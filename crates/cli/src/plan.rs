@@ -31,7 +31,8 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         });
     }
     let checks = Checks::of(&sources, args.server).await?;
-    if views.is_empty() && sources.concerned == 0 && checks.errors.is_empty() {
+    let is_silent = checks.errors.is_empty() && checks.warnings.is_empty();
+    if views.is_empty() && sources.concerned == 0 && is_silent {
         bail!(
             "nothing to plan in {}: give DaemonSets of apps.kruise.io/v1beta1, YurtAppSets, YurtAppDaemons, workloads \
              that ask for a policy by label, or policies that such workloads of the cluster ask for",

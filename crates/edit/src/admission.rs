@@ -20,7 +20,7 @@ pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
             None => with(object, crate::group::validate_override_policy),
             Some(error) => error.into(),
         },
-        (pool::GROUP, "v1beta1", "NodePool") => with(object, pool::validate_node_pool),
+        (pool::GROUP, "v1beta1", "NodePool") => with_old(object, old, pool::validate_node_pool),
         (pool::GROUP, "v1alpha1", "YurtAppSet") => with_old(object, old, crate::pool::validate_yurt_app_set),
         (pool::GROUP, "v1alpha1", "YurtAppDaemon") => with_old(object, old, crate::pool::validate_yurt_app_daemon),
         (pool::GROUP, "v1alpha1", "YurtAppConfigurationReplacement") => with(object, crate::pool::validate_replacement),

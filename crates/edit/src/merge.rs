@@ -6,7 +6,9 @@
 //! directives, an empty order is legal), the quirk is kept: users' patches rely on kubectl giving the same result. The
 //! differential test holds this against Go's own implementation.
 //!
-//! Unlike upstream, the order in which fields are handled is fixed, and every error says where it is.
+//! Unlike upstream, the order in which fields are handled is fixed, and every error says where it is. And a field that the
+//! table lacks may be newer than the table, where upstream refuses to merge it: objects merge field by field and lists are
+//! replaced, as kubectl does it for kinds that it does not know. Whether there is such a field is for the cluster to say.
 
 use serde_json::{Map, Value};
 
@@ -54,9 +56,6 @@ pub enum Problem {
     /// A field is in the patch and not among the keys to retain.
     #[error("$retainKeys does not name {0:?}, which the patch sets: add it, or take the field out")]
     NotRetained(String),
-    /// A field that Kubernetes does not know cannot be merged, since nobody knows how.
-    #[error("Kubernetes knows no such field in {0}, so it cannot be merged: replace the whole, or correct the name")]
-    UnknownField(&'static str),
     /// Lists merge into lists.
     #[error("this is not a list in Kubernetes")]
     NotAListField,
@@ -220,10 +219,10 @@ fn merge_field(
     let trail = &trail.field(name);
     match (known, value) {
         (Value::Object(known), Value::Object(patch)) => {
-            merge_map(known, patch, known_field(shape, name, trail)?.shape, trail)?;
+            merge_map(known, patch, field_of(shape, name, trail)?.shape, trail)?;
         }
         (Value::Array(known), Value::Array(patch)) => {
-            let (item, merge) = known_list(shape, name, trail)?;
+            let (item, merge) = list_of(shape, name, trail)?;
             if merge.lists {
                 list::merge(known, patch, item, merge.key, trail)?;
             } else {
@@ -254,7 +253,7 @@ fn delete_from(
         // Upstream lets a directive pass that finds nothing to delete from; objects and plain values it takes as patches.
         return delete_from_other(original, name, values, shape, trail);
     };
-    let (item, merge) = known_list(shape, name, trail)?;
+    let (item, merge) = list_of(shape, name, trail)?;
     list::delete(known, gone, item, merge.key, trail)
 }
 
@@ -268,7 +267,7 @@ fn delete_from_other(
 ) -> Result<(), MergeError> {
     match (original.get_mut(name), values) {
         (Some(Value::Object(known)), Value::Object(patch)) => {
-            let field = known_field(shape, name, trail)?;
+            let field = field_of(shape, name, trail)?;
             merge_map(known, patch, field.shape, trail)
         }
         (Some(known), plain) if same_type(known, plain) => {
@@ -287,22 +286,24 @@ pub(crate) fn same_type(left: &Value, right: &Value) -> bool {
     }
 }
 
+/// A field that the table lacks, and any field inside it.
+static NEWER: Field = Field { name: "", shape: Shape::Any, merge: Merge::DEFAULT };
+
 /// The field `name` of an object of this shape.
-fn known_field(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<&'static Field, MergeError> {
+fn field_of(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<&'static Field, MergeError> {
     match shape {
-        Shape::Object(id) => {
-            let known = id.get();
-            known.field(name).ok_or_else(|| Problem::UnknownField(known.name).at(trail))
-        }
+        Shape::Object(id) => Ok(id.get().field(name).unwrap_or(&NEWER)),
+        Shape::Any => Ok(&NEWER),
         _ => Err(Problem::NotAnObjectField.at(trail)),
     }
 }
 
 /// The shape of the items of the list `name`, and how it merges.
-fn known_list(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<(Shape, Merge), MergeError> {
-    let field = known_field(shape, name, trail)?;
+fn list_of(shape: Shape, name: &str, trail: &Trail<'_>) -> Result<(Shape, Merge), MergeError> {
+    let field = field_of(shape, name, trail)?;
     match field.shape {
         Shape::List(item) => Ok((*item, field.merge)),
+        Shape::Any => Ok((Shape::Any, field.merge)),
         _ => Err(Problem::NotAListField.at(trail)),
     }
 }

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, O
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::object::{ApiVersion, Kind, resource};
 use crate::schema;
@@ -102,6 +103,7 @@ pub struct DaemonSetPatch {
 /// How pods are replaced when template or patches change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = rolling_rules()))]
 pub struct DaemonSetUpdateStrategy {
     /// When pods are replaced.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
@@ -110,6 +112,32 @@ pub struct DaemonSetUpdateStrategy {
     /// How a rolling update proceeds. Without effect if type is OnDelete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
+}
+
+/// What must fit together in a rolling update. What is left of one says nothing where type is OnDelete.
+fn rolling_rules() -> Value {
+    let rule = |rule: &str, message: &str| {
+        let is_of_no_effect = "(has(self.type) && self.type == 'OnDelete') || !has(self.rollingUpdate)";
+        json!({"rule": format!("{is_of_no_effect} || ({rule})"), "message": message, "fieldPath": ".rollingUpdate"})
+    };
+    json!([
+        rule(
+            "!has(self.rollingUpdate.maxSurge) || string(self.rollingUpdate.maxSurge) in ['0', '0%'] || \
+             !has(self.rollingUpdate.maxUnavailable) || string(self.rollingUpdate.maxUnavailable) in ['0', '0%']",
+            "only one of maxUnavailable and maxSurge may be above 0: set the other one to 0",
+        ),
+        rule(
+            "!(has(self.rollingUpdate.maxUnavailable) && string(self.rollingUpdate.maxUnavailable) in ['0', '0%']) || \
+             (has(self.rollingUpdate.maxSurge) && !(string(self.rollingUpdate.maxSurge) in ['0', '0%']))",
+            "one of maxUnavailable and maxSurge must be above 0, or no pod could ever be updated",
+        ),
+        rule(
+            "!(has(self.rollingUpdate.rollingUpdateType) && \
+             self.rollingUpdate.rollingUpdateType == 'InPlaceIfPossible') || \
+             !has(self.rollingUpdate.maxSurge) || string(self.rollingUpdate.maxSurge) in ['0', '0%']",
+            "maxSurge does not go with rollingUpdateType InPlaceIfPossible: use maxUnavailable",
+        ),
+    ])
 }
 
 /// When pods are replaced.
@@ -125,23 +153,6 @@ pub enum UpdateStrategyType {
 /// How a rolling update proceeds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    {
-        "rule": "!has(self.maxSurge) || string(self.maxSurge) in ['0', '0%'] || \
-                 !has(self.maxUnavailable) || string(self.maxUnavailable) in ['0', '0%']",
-        "message": "only one of maxUnavailable and maxSurge may be above 0: set the other one to 0"
-    },
-    {
-        "rule": "!(has(self.maxUnavailable) && string(self.maxUnavailable) in ['0', '0%']) || \
-                 (has(self.maxSurge) && !(string(self.maxSurge) in ['0', '0%']))",
-        "message": "one of maxUnavailable and maxSurge must be above 0, or no pod could ever be updated"
-    },
-    {
-        "rule": "!(has(self.rollingUpdateType) && self.rollingUpdateType == 'InPlaceIfPossible') || \
-                 !has(self.maxSurge) || string(self.maxSurge) in ['0', '0%']",
-        "message": "maxSurge does not go with rollingUpdateType InPlaceIfPossible: use maxUnavailable"
-    }
-]))]
 pub struct RollingUpdate {
     /// How a pod gets its new template.
     #[serde(default, skip_serializing_if = "Option::is_none")]

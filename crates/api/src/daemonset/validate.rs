@@ -4,7 +4,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
 use super::defaults::is_zero;
-use super::{DaemonSet, DaemonSetSpec, LifecycleHook, MAX_PATCH_BYTES, MAX_PATCHES, RollingUpdate, RollingUpdateType};
+use super::{
+    DaemonSet, DaemonSetSpec, LifecycleHook, MAX_PATCH_BYTES, MAX_PATCHES, RollingUpdate, RollingUpdateType,
+    UpdateStrategyType,
+};
 use crate::selector::{self, Selector};
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
@@ -17,7 +20,7 @@ pub fn validate(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
     check_selector(spec, old.map(|old| &old.spec), &mut verdict);
     check_template(&spec.template.0, "spec.template", &mut verdict);
     check_patches(spec, &mut verdict);
-    check_rolling_update(spec.rolling_update(), &mut verdict);
+    check_rolling_update(spec, &mut verdict);
     for (field, number) in
         [("minReadySeconds", spec.min_ready_seconds), ("revisionHistoryLimit", spec.revision_history_limit)]
     {
@@ -131,8 +134,8 @@ fn is_own(key: &&str) -> bool {
     !is_of("kubernetes.io") && !is_of("k8s.io")
 }
 
-fn check_rolling_update(update: &RollingUpdate, verdict: &mut Verdict) {
-    let field = "spec.updateStrategy.rollingUpdate";
+fn check_rolling_update(spec: &DaemonSetSpec, verdict: &mut Verdict) {
+    let (update, field) = (spec.rolling_update(), "spec.updateStrategy.rollingUpdate");
     let amounts = [
         ("maxUnavailable", &update.max_unavailable),
         ("maxSurge", &update.max_surge),
@@ -146,6 +149,14 @@ fn check_rolling_update(update: &RollingUpdate, verdict: &mut Verdict) {
     if let Some(selector) = &update.selector {
         selector::check(selector, &format!("{field}.selector"), verdict);
     }
+    // As OpenKruise has it: what is left of a rolling update says nothing where there is none.
+    if spec.update_strategy_type() == UpdateStrategyType::RollingUpdate {
+        check_together(update, field, verdict);
+    }
+}
+
+/// What must fit together in a rolling update.
+fn check_together(update: &RollingUpdate, field: &str, verdict: &mut Verdict) {
     let is_above = |amount: &Option<IntOrString>| amount.as_ref().is_some_and(|amount| !is_zero(amount));
     let is_none = |amount: &Option<IntOrString>| amount.as_ref().is_some_and(is_zero);
     if is_above(&update.max_surge) && is_above(&update.max_unavailable) {

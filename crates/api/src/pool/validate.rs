@@ -3,15 +3,19 @@
 
 use std::collections::BTreeSet;
 
-use super::{NODE_POOL_LABEL, NodePool, Pools, PoolsError, Taint, YurtAppConfigurationReplacement, YurtAppSet};
+use super::{
+    NODE_POOL_LABEL, NodePool, NodePoolSpec, NodePoolType, Pools, PoolsError, Taint, YurtAppConfigurationReplacement,
+    YurtAppSet,
+};
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
 
-/// Everything that is to be said of a NodePool.
-pub fn validate_node_pool(pool: &NodePool) -> Verdict {
+/// Everything that is to be said of a NodePool. `old` is what it was before an update.
+pub fn validate_node_pool(pool: &NodePool, old: Option<&NodePool>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata::check_label_sized(&pool.metadata, &mut verdict);
     let spec = &pool.spec;
+    check_place(spec, old.map(|old| &old.spec), &mut verdict);
     syntax::labels(&spec.labels, "spec.labels", &mut verdict);
     if spec.labels.contains_key(NODE_POOL_LABEL) {
         let text = "this label says which pool a node is in, so a pool may not give it to its nodes: take it out";
@@ -20,6 +24,24 @@ pub fn validate_node_pool(pool: &NodePool) -> Verdict {
     syntax::annotations(&spec.annotations, "spec.annotations", &mut verdict);
     check_taints(&spec.taints, &mut verdict);
     verdict
+}
+
+/// Where the nodes are and whose network their pods have, which cannot be changed: pods are there already that have it
+/// otherwise.
+fn check_place(spec: &NodePoolSpec, old: Option<&NodePoolSpec>, verdict: &mut Verdict) {
+    let mut keep = |field: &str, is_same: bool| {
+        if !is_same {
+            let text = "this cannot be changed: create another pool and move the nodes";
+            verdict.refuse(field, Reason::Forbidden, text);
+        }
+    };
+    if let Some(old) = old {
+        keep("spec.type", spec.pool_type() == old.pool_type());
+        keep("spec.hostNetwork", spec.host_network() == old.host_network());
+    }
+    if spec.pool_type() == NodePoolType::Cloud && spec.host_network() {
+        verdict.refuse("spec.hostNetwork", Reason::Invalid, "a pool of type Cloud cannot have it: leave it out");
+    }
 }
 
 fn check_taints(taints: &[Taint], verdict: &mut Verdict) {

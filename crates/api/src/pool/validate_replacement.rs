@@ -31,23 +31,25 @@ pub struct Other<'a> {
     pub subject: &'a Subject,
 }
 
-/// What is to be said of a replacement object beside others of its namespace: an application may have one. The oldest
-/// counts, so that one may still be changed where several slipped in.
-pub fn conflicts<'a>(object: &YurtAppConfigurationReplacement, others: impl IntoIterator<Item = Other<'a>>) -> Verdict {
+/// What is to be said of a replacement object beside others of its namespace: an application may have one. `old` is what
+/// the object was before an update. One that is new, or comes to another application, is refused however old it is: the
+/// API server has set its time already, in whole seconds, and another may be of the same second. Where several slipped
+/// in, the oldest counts and can still be changed.
+pub fn conflicts<'a>(
+    object: &YurtAppConfigurationReplacement,
+    old: Option<&YurtAppConfigurationReplacement>,
+    others: impl IntoIterator<Item = Other<'a>>,
+) -> Verdict {
     let mut verdict = Verdict::default();
     let subject = &object.subject;
-    let is_rival = |other: &Other<'_>| {
-        Some(other.name) != object.metadata.name.as_deref()
-            && other.subject.kind == subject.kind
-            && other.subject.name == subject.name
-    };
-    // What has no time yet is being created, so it is the youngest.
-    let age = |created: Option<&Time>, name: &str| (created.is_none(), created.map(|time| time.0), name.to_owned());
-    let oldest = others.into_iter().filter(is_rival).min_by_key(|other| age(other.created, other.name));
-    let Some(oldest) = oldest else { return verdict };
+    let is_same = |other: &Subject| other.kind == subject.kind && other.name == subject.name;
     let own_name = object.metadata.name.as_deref().unwrap_or_default();
+    let rivals = others.into_iter().filter(|other| other.name != own_name && is_same(other.subject));
+    let age = |created: Option<&Time>, name: &str| (created.map(|time| time.0), name.to_owned());
+    let Some(oldest) = rivals.min_by_key(|other| age(other.created, other.name)) else { return verdict };
     let (application, other) = (format!("{:?} {}", subject.kind, subject.name), oldest.name);
-    if age(object.metadata.creation_timestamp.as_ref(), own_name) < age(oldest.created, other) {
+    let was_here = old.is_some_and(|old| is_same(&old.subject));
+    if was_here && age(object.metadata.creation_timestamp.as_ref(), own_name) < age(oldest.created, other) {
         let text = format!("{other} changes {application} too; this object is older, so {other} does not count");
         verdict.warn("subject", text);
     } else {
@@ -195,31 +197,48 @@ mod tests {
         .expect("parses")
     }
 
-    fn told(object: &YurtAppConfigurationReplacement, others: &[&YurtAppConfigurationReplacement]) -> Verdict {
+    fn told(
+        object: &YurtAppConfigurationReplacement,
+        old: Option<&YurtAppConfigurationReplacement>,
+        others: &[&YurtAppConfigurationReplacement],
+    ) -> Verdict {
         let others = others.iter().map(|other| Other {
             name: other.metadata.name.as_deref().unwrap_or_default(),
             created: other.metadata.creation_timestamp.as_ref(),
             subject: &other.subject,
         });
-        conflicts(object, others)
+        conflicts(object, old, others)
+    }
+
+    const FIRST: Option<&str> = Some("2026-11-15T04:00:00Z");
+    const SECOND: Option<&str> = Some("2026-11-15T05:00:00Z");
+
+    #[test]
+    fn an_application_has_one_replacement() {
+        let (old, young) = (object("old", "demo", FIRST), object("young", "demo", SECOND));
+        let elsewhere = object("elsewhere", "other", FIRST);
+        // One that is made in the same second, and one whose name comes first.
+        for new in [object("new", "demo", SECOND), object("a", "demo", FIRST), object("a", "demo", None)] {
+            assert_eq!(told(&new, None, &[&elsewhere]), Verdict::default());
+            let refused = told(&new, None, &[&elsewhere, &young, &old]);
+            assert_eq!(
+                refused.errors[0].to_string(),
+                "subject: YurtAppSet demo is changed by old already: add the replacements there"
+            );
+        }
+        assert!(!told(&young, Some(&young), &[&old]).is_ok());
+        let moved = object("elsewhere", "demo", FIRST);
+        assert!(!told(&moved, Some(&elsewhere), &[&young]).is_ok(), "it is older, but was not here");
+        assert_eq!(told(&elsewhere, Some(&moved), &[&young]), Verdict::default());
     }
 
     #[test]
-    fn an_application_has_one_replacement_and_the_oldest_counts() {
-        let (first, second) = ("2026-11-15T04:00:00Z", "2026-11-15T05:00:00Z");
-        let old = object("old", "demo", Some(first));
-        let young = object("young", "demo", Some(second));
-        let elsewhere = object("elsewhere", "other", Some(first));
-        let new = object("new", "demo", None);
-        assert_eq!(told(&new, &[&elsewhere]), Verdict::default());
-        assert_eq!(told(&old, &[&old]), Verdict::default(), "it is no rival of itself");
-        let refused = told(&new, &[&elsewhere, &young, &old]);
-        assert_eq!(
-            refused.errors[0].to_string(),
-            "subject: YurtAppSet demo is changed by old already: add the replacements there"
-        );
-        assert!(!told(&young, &[&old]).is_ok());
-        let warned = told(&old, &[&young]);
+    fn where_several_slipped_in_the_oldest_can_be_changed() {
+        let (old, young) = (object("old", "demo", FIRST), object("young", "demo", SECOND));
+        assert_eq!(told(&old, Some(&old), &[&old]), Verdict::default(), "it is no rival of itself");
+        let warned = told(&old, Some(&old), &[&young]);
         assert!(warned.is_ok() && warned.warnings[0].contains("so young does not count"), "{warned:?}");
+        let twin = object("twin", "demo", FIRST);
+        assert!(told(&old, Some(&old), &[&twin]).is_ok() && !told(&twin, Some(&twin), &[&old]).is_ok());
     }
 }

@@ -15,6 +15,7 @@ mod rollout;
 mod rollout_live;
 mod snapshots;
 mod support;
+mod tables;
 mod tenancy;
 mod up;
 mod users;

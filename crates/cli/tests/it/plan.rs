@@ -126,6 +126,34 @@ fn what_would_be_refused_is_told_with_its_place() {
     assert_eq!(said.lines().count(), 3, "{said}");
 }
 
+#[test]
+fn what_no_plan_tells_is_warned_of() {
+    let marker = "apiVersion: apps.kruise.io/v1alpha1\nkind: PodMarker\nmetadata: {name: m}\nspec:\n  \
+                  matchRequirements: {podSelector: {matchLabels: {a: b}}}\n  markItems: {labels: {a: b}}\n";
+    let (_folder, file) = written(marker);
+    let (code, shown, said) = plan(&file, &[]);
+    assert_eq!(code, Some(0), "{shown}{said}");
+    let warning = "warning: ";
+    assert!(said.starts_with(warning) && said.contains("PodMarker default/m: spec.markItems.labels[a]: "), "{said}");
+    assert!(said.contains("there is nothing to mark") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn the_older_version_of_a_daemonset_is_judged_too() {
+    let older =
+        daemonset(" []").replace("v1beta1", "v1alpha1").replace("spec: {cont", "spec: {restartPolicy: Never, cont");
+    let (_folder, file) = written(older.replace("  patches: []\n", ""));
+    let (code, shown, said) = plan(&file, &[]);
+    assert_eq!(code, Some(2), "{shown}{said}");
+    let told = "set.yaml:6:51: DaemonSet default/a: spec.template.spec.restartPolicy: ";
+    assert!(said.lines().any(|line| line.starts_with("error: ") && line.contains(told)), "{said}");
+    // What cannot be converted is told as well.
+    let (_folder, file) = written(older);
+    let (code, shown, said) = plan(&file, &[]);
+    assert_eq!(code, Some(2), "{shown}{said}");
+    assert!(said.contains("DaemonSet default/a: spec.patches is no field of v1alpha1"), "{said}");
+}
+
 /// Files that cannot be used, and what is said about them.
 #[test]
 fn bad_input_is_refused_with_file_line_column_and_field() {
@@ -211,7 +239,10 @@ fn two_revisions_are_compared() {
 #[test]
 fn what_is_not_planned_is_told() {
     let misspelt = daemonset(" []").replace("patches:", "patchs:");
-    let old = "apiVersion: apps.kruise.io/v1alpha1\nkind: DaemonSet\nmetadata: {name: old}\n";
+    let old = daemonset(" []")
+        .replace("v1beta1", "v1alpha1")
+        .replace("  patches: []\n", "")
+        .replace("name: a}", "name: old}");
     let (_folder, file) = written(format!("{misspelt}---\n{old}"));
     let (code, _, said) = plan(&file, &[]);
     assert_eq!(code, Some(0), "{said}");

@@ -66,3 +66,27 @@ fn check_rendered(spec: &DaemonSetSpec, template: &Value, was_right: bool, field
         validate_template(template, field, verdict);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_newer_than_the_table_is_for_the_cluster_to_judge() {
+        let (none, one, other) = (json!({}), json!({"next": {"a": 1}}), json!({"next": {"b": [2]}, "list": []}));
+        for (of_template, of_patch) in [(&one, &none), (&none, &one), (&one, &other), (&other, &one)] {
+            let (mut pods, mut patch) = (json!({"containers": [{"name": "c", "image": "c:1"}]}), json!({}));
+            for (place, fields) in [(&mut pods, of_template), (&mut patch, of_patch)] {
+                place["fieldOfNextYear"] = fields.clone();
+                place["listOfNextYear"] = json!([fields]);
+            }
+            let object = json!({"metadata": {"name": "a"}, "spec": {
+                "selector": {"matchLabels": {"app": "a"}},
+                "template": {"metadata": {"labels": {"app": "a"}}, "spec": pods},
+                "patches": [{"selector": {}, "patch": {"spec": patch}}]}});
+            assert_eq!(judge(&object, None), Verdict::default(), "{object}");
+        }
+    }
+}

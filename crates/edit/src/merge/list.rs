@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::order::{Places, arrange, is_deleted};
-use super::{DIRECTIVE, MergeError, Nulls, Problem, added, known_list, merge_map, same_type};
+use super::{DIRECTIVE, MergeError, Nulls, Problem, added, list_of, merge_map, same_type};
 use crate::lookup::Lookup;
 use crate::path::Trail;
 use crate::schema::Shape;
@@ -265,7 +265,7 @@ pub(super) fn merge_ordered(
         Some(Value::Array(items)) => Some(items),
         Some(_) => return Err(Problem::NotAListField.at(trail)),
     };
-    let (item, merge) = known_list(shape, name, trail)?;
+    let (item, merge) = list_of(shape, name, trail)?;
     let (server_list, patch_list) =
         (known.as_deref().unwrap_or_default(), wanted.map(Vec::as_slice).unwrap_or_default());
     check_order(patch_list, order, merge.key, trail)?;

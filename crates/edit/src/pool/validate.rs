@@ -7,11 +7,12 @@ use dapple_api::selector::{self, Selector};
 use dapple_api::verdict::{Reason, Verdict};
 use dapple_api::{metadata, syntax};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::validate_nodes::{check_term, check_toleration};
 use crate::check::{check_patch, check_value, tell};
 use crate::document::Document;
+use crate::meaning::meaning;
 use crate::merge::patch_value;
 
 /// A template of an application's workloads.
@@ -23,8 +24,29 @@ struct Template {
 }
 
 impl Template {
+    /// Those that are there. Each came from JSON and goes back to it.
+    fn all(of: &WorkloadTemplate) -> Vec<Self> {
+        let deployment = of.deployment_template.as_ref().map(|template| Self {
+            kind: Document::Deployment,
+            name: "deploymentTemplate",
+            document: serde_json::to_value(template).unwrap_or_default(),
+        });
+        let stateful_set = of.stateful_set_template.as_ref().map(|template| Self {
+            kind: Document::StatefulSet,
+            name: "statefulSetTemplate",
+            document: serde_json::to_value(template).unwrap_or_default(),
+        });
+        deployment.into_iter().chain(stateful_set).collect()
+    }
+
     fn field(&self) -> String {
         format!("spec.workloadTemplate.{}", self.name)
+    }
+
+    /// What may be changed of it while there are workloads of it.
+    fn changeable(&self) -> [&'static str; 3] {
+        let strategy = if self.kind == Document::Deployment { "strategy" } else { "updateStrategy" };
+        ["template", "replicas", strategy]
     }
 }
 
@@ -35,7 +57,8 @@ pub fn validate_yurt_app_set(set: &YurtAppSet, old: Option<&YurtAppSet>) -> Verd
     let spec = &set.spec;
     check_selector(&spec.selector, old.map(|old| &old.spec.selector), &mut verdict);
     check_history_limit(spec.revision_history_limit, &mut verdict);
-    let templates = check_templates(&spec.workload_template, &spec.selector, &mut verdict);
+    let before = old.map(|old| &old.spec.workload_template);
+    let templates = check_templates(&spec.workload_template, before, &spec.selector, &mut verdict);
     for template in templates.iter().filter(|template| !template.document["spec"]["replicas"].is_null()) {
         let text =
             format!("{}.spec.replicas must be left out: give each pool its own in topology.pools", template.name);
@@ -70,7 +93,8 @@ pub fn validate_yurt_app_daemon(daemon: &YurtAppDaemon, old: Option<&YurtAppDaem
     let spec = &daemon.spec;
     check_selector(&spec.selector, old.map(|old| &old.spec.selector), &mut verdict);
     check_history_limit(spec.revision_history_limit, &mut verdict);
-    let templates = check_templates(&spec.workload_template, &spec.selector, &mut verdict);
+    let before = old.map(|old| &old.spec.workload_template);
+    let templates = check_templates(&spec.workload_template, before, &spec.selector, &mut verdict);
     for template in &templates {
         let replicas = template.document["spec"]["replicas"].as_i64();
         check_replicas(replicas, &format!("{}.spec.replicas", template.field()), &mut verdict);
@@ -112,19 +136,13 @@ fn check_replicas(replicas: Option<i64>, field: &str, verdict: &mut Verdict) {
 }
 
 /// Checks the templates that are there, and that there is one.
-fn check_templates(of: &WorkloadTemplate, selector: &LabelSelector, verdict: &mut Verdict) -> Vec<Template> {
-    // Both came from JSON and go back to it.
-    let deployment = of.deployment_template.as_ref().map(|template| Template {
-        kind: Document::Deployment,
-        name: "deploymentTemplate",
-        document: serde_json::to_value(template).unwrap_or_default(),
-    });
-    let stateful_set = of.stateful_set_template.as_ref().map(|template| Template {
-        kind: Document::StatefulSet,
-        name: "statefulSetTemplate",
-        document: serde_json::to_value(template).unwrap_or_default(),
-    });
-    let templates: Vec<Template> = deployment.into_iter().chain(stateful_set).collect();
+fn check_templates(
+    of: &WorkloadTemplate,
+    old: Option<&WorkloadTemplate>,
+    selector: &LabelSelector,
+    verdict: &mut Verdict,
+) -> Vec<Template> {
+    let (templates, before) = (Template::all(of), old.map(Template::all).unwrap_or_default());
     if templates.len() != 1 {
         let text = "workloadTemplate must have one of deploymentTemplate and statefulSetTemplate";
         verdict.refuse("spec.workloadTemplate", Reason::Invalid, text);
@@ -141,20 +159,46 @@ fn check_templates(of: &WorkloadTemplate, selector: &LabelSelector, verdict: &mu
         if let Some(selector) = own_selector(&template.document) {
             selector::check(&selector, &format!("{field}.spec.selector"), verdict);
         }
+        if !template.document["spec"]["updateStrategy"]["rollingUpdate"]["partition"].is_null() {
+            let text = "leave it out: it would hold back the same pods in every pool";
+            verdict.refuse(format!("{field}.spec.updateStrategy.rollingUpdate.partition"), Reason::Forbidden, text);
+        }
         for mismatch in mismatches(template, &template.document, selector) {
             verdict.refuse(format!("{field}.{}", mismatch.field), Reason::Invalid, mismatch.text);
+        }
+        if let Some(before) = before.iter().find(|before| before.name == template.name) {
+            check_change(template, before, verdict);
         }
     }
     templates
 }
 
-/// Labels that something selects on, and that are not there.
+/// Checks that nothing else of a template changes than what may. As OpenYurt has it: Kubernetes would not take some of it
+/// for the workloads that there are, such as their selector.
+fn check_change(template: &Template, old: &Template, verdict: &mut Verdict) {
+    let spec = |template: &Template| match &mut meaning(template.kind, &template.document)["spec"] {
+        Value::Object(spec) => std::mem::take(spec),
+        _ => Map::new(),
+    };
+    let (new, old) = (spec(template), spec(old));
+    let changeable = template.changeable();
+    let names: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
+    for name in
+        names.into_iter().filter(|name| !changeable.contains(&name.as_str()) && new.get(*name) != old.get(*name))
+    {
+        let text = format!("this cannot be changed, only {} can", changeable.join(", "));
+        verdict.refuse(format!("{}.spec.{name}", template.field()), Reason::Forbidden, text);
+    }
+}
+
+/// What does not fit in a workload: labels that something selects on and that are not there, and pods that end.
 struct Mismatch {
     field: &'static str,
     text: String,
 }
 
-/// Whether a workload has the labels that its application selects on, and its pods those that it selects on itself.
+/// Whether a workload has the labels that its application selects on, its pods those and the ones that it selects on
+/// itself, and whether they run for ever, as pods of its kind do.
 fn mismatches(template: &Template, document: &Value, selector: &LabelSelector) -> Vec<Mismatch> {
     let mut found = Vec::new();
     if !selects(selector, document) {
@@ -165,9 +209,22 @@ fn mismatches(template: &Template, document: &Value, selector: &LabelSelector) -
         found.push(Mismatch { field: "metadata.labels", text });
     }
     let pods = &document["spec"]["template"];
-    if own_selector(document).is_some_and(|own| !selects(&own, pods)) && pods.is_object() {
-        let text = format!("the labels of the pods must match {}.spec.selector", template.name);
+    let own =
+        own_selector(document).filter(|own| !selects(own, pods)).map(|_| format!("{}.spec.selector", template.name));
+    let whole = (!selects(selector, pods)).then(|| "spec.selector".to_owned());
+    let missed: Vec<String> = own.into_iter().chain(whole).collect();
+    if !missed.is_empty() && pods.is_object() {
+        let text = format!("the labels of the pods must match {}", missed.join(" and "));
         found.push(Mismatch { field: "spec.template.metadata.labels", text });
+    }
+    let policy = pods["spec"]["restartPolicy"].as_str().unwrap_or_default();
+    if !["", "Always"].contains(&policy) {
+        let text = format!("this must be Always for the pods of a {:?}, and it is {policy:?}", template.kind);
+        found.push(Mismatch { field: "spec.template.spec.restartPolicy", text });
+    }
+    if !pods["spec"]["activeDeadlineSeconds"].is_null() {
+        let text = format!("the pods of a {:?} run for ever: leave it out", template.kind);
+        found.push(Mismatch { field: "spec.template.spec.activeDeadlineSeconds", text });
     }
     found
 }

@@ -27,7 +27,11 @@ fn every_case_holds_here_and_in_kubernetes() {
             None => {
                 assert_eq!(outcome, Ok(()), "{name}");
                 assert_eq!(ours, case["result"], "{name}: ours");
-                assert_eq!(theirs["result"], case["result"], "{name}: Kubernetes'");
+                // What is newer than the tables merges here alone, and is refused there for no other reason.
+                match case["upstream"].as_str() {
+                    None => assert_eq!(theirs["result"], case["result"], "{name}: Kubernetes'"),
+                    Some(why) => assert!(theirs["error"].as_str().is_some_and(|error| error.contains(why)), "{theirs}"),
+                }
             }
             Some(part) => {
                 let message = outcome.expect_err("it is refused").to_string();

@@ -1,4 +1,5 @@
-//! The same templates and patches to us and to Go's `strategicpatch`: equal results, or refused by both.
+//! The same templates and patches to us and to Go's `strategicpatch`: equal results, or refused by both. What Go refuses as
+//! unknown is ours alone.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,10 @@ fn results_equal_those_of_kubernetes() {
             writeln!(questions, "{}", json!({"original": template, "patch": patch})).unwrap();
         }
     });
-    let (mut merged, mut refused, mut wrong) = (0u64, 0u64, Vec::new());
+    let (mut merged, mut refused, mut newer, mut wrong) = (0u64, 0u64, 0u64, Vec::new());
+    // What Go's tables lack it cannot merge; here it may be newer than the tables.
+    let is_unknown =
+        |theirs: &Value| theirs["error"].as_str().is_some_and(|it| it.contains("unable to find api field"));
     for (number, line) in (0..pairs).zip(BufReader::new(go.stdout.take().unwrap()).lines()) {
         let theirs: Value = serde_json::from_str(&line.unwrap()).unwrap();
         let (template, patch) = pair(seed.wrapping_add(number));
@@ -64,6 +68,7 @@ fn results_equal_those_of_kubernetes() {
         match (patch_template(&mut ours, &patch), theirs.get("result")) {
             (Ok(()), Some(result)) if *result == ours => merged += 1,
             (Err(_), None) => refused += 1,
+            (Ok(()), None) if is_unknown(&theirs) => newer += 1,
             (outcome, _) if wrong.len() < 5 => wrong.push(format!(
                 "seed {}\ntemplate {template}\npatch    {patch}\nours     {outcome:?} {ours}\ntheirs   {theirs}",
                 seed.wrapping_add(number)
@@ -73,11 +78,11 @@ fn results_equal_those_of_kubernetes() {
     }
     asker.join().unwrap();
     go.wait().unwrap();
-    println!("{merged} merged alike, {refused} refused by both");
+    println!("{merged} merged alike, {refused} refused by both, {newer} merged here alone");
     assert!(wrong.is_empty(), "{} of {pairs} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n\n"));
-    assert_eq!(merged + refused, pairs);
+    assert_eq!(merged + refused + newer, pairs);
     assert!(
-        merged > pairs / 3 && refused > pairs / 100,
-        "the pairs say too little: {merged} merged, {refused} refused"
+        merged > pairs / 3 && refused > pairs / 100 && newer < pairs / 20,
+        "the pairs say too little: {merged} merged, {refused} refused, {newer} merged here alone"
     );
 }
