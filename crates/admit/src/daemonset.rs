@@ -10,7 +10,7 @@ use dapple_api::verdict::Verdict;
 use dapple_edit::daemonset::{blame, judge_set};
 use dapple_edit::render::hash;
 use dapple_plan::census::Class;
-use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds};
+use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds, selectors};
 use futures::StreamExt;
 use kube::Client;
 use serde_json::Value;
@@ -143,9 +143,7 @@ impl DaemonSets {
             return verdict;
         }
         let spec = &set.spec;
-        let selectors: Vec<Selector> =
-            spec.patches.iter().filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
-        let classes = classes(&selectors);
+        let classes = classes(&selectors(spec));
         let kinds = kinds(spec, &classes);
         let (parts, hashes) = (Parts::of(spec), Hashes::of(spec));
         // Without any node there is nothing to be said of those that patches match.

@@ -4,11 +4,10 @@ use anyhow::Context;
 use dapple_admit::daemonset::DaemonSets;
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::manifest::Manifest;
-use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
 use dapple_control::install::{self, api_of, find};
 use dapple_edit::admission::{judge, judge_change, read};
-use dapple_plan::daemonset::kinds::kinds;
+use dapple_plan::daemonset::kinds::{kinds, selectors};
 use dapple_plan::world::name_of;
 use dapple_view::harmless;
 use kube::api::{Patch, PatchParams};
@@ -77,9 +76,7 @@ async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>
     let mut verdict = Verdict::default();
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
         let namespace = name_of(object).namespace;
-        let patches = set.spec.patches.iter();
-        let selectors: Vec<Selector> = patches.filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
-        let kinds = kinds(&set.spec, &sources.next.census().classes(&selectors));
+        let kinds = kinds(&set.spec, &sources.next.census().classes(&selectors(&set.spec)));
         let old = old.and_then(|old| read::<DaemonSet>(old).ok());
         let sets = DaemonSets::new(live.client.clone(), namespace);
         sets.ask(&set.spec, &kinds, old.as_ref().map(|old| &old.spec), &mut verdict).await;
