@@ -80,7 +80,7 @@ impl Webhooks {
             crds: Default::default(),
         });
         registrar.prepare(&stop).await;
-        tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }
+        tokio::select! { biased; () = stop.cancelled() => return, () = known.read_once() => {} }
         let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let serving = serve::run(self.listener, identity, routes(judges), stop.clone());

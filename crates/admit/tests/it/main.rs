@@ -3,3 +3,4 @@
 
 mod hostile;
 mod served;
+mod surrounded;
