@@ -3,9 +3,11 @@
 //! Every replica of the manager serves all of them ([`serve`], [`routes`]); whoever leads registers them and renews the
 //! certificates ([`register`]). What is judged, and by whom it may be judged wrongly without harm, is in [`hooks`].
 
+pub mod ask;
 pub mod authority;
 pub mod daemonset;
 pub mod hooks;
+pub mod memory;
 pub mod prove;
 pub mod register;
 pub mod review;

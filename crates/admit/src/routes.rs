@@ -20,6 +20,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::ask::Asker;
 use crate::daemonset::DaemonSets;
 use crate::hooks::{CONVERT, HOOKS, Job};
 use crate::review::{BadReview, Request, converted};
@@ -35,7 +36,8 @@ pub struct Judges {
 impl Judges {
     /// Asks the API server by this client about pod templates, in dapple's own namespace.
     pub fn new(client: Client, namespace: String, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
-        Self { sets: DaemonSets::new(client, namespace), known, metrics }
+        let asker = Arc::new(Asker::new(client, namespace));
+        Self { sets: DaemonSets::new(asker), known, metrics }
     }
 
     /// Answers a review.

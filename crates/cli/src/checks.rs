@@ -1,13 +1,16 @@
 //! What would be refused of the objects in files: by dapple's rules, and with `--server` by the API server itself.
 
+use std::sync::Arc;
+
 use anyhow::Context;
+use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::manifest::Manifest;
+use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
 use dapple_control::install::{self, api_of, find};
 use dapple_edit::admission::{judge, judge_change, read};
-use dapple_plan::daemonset::kinds::{kinds, selectors};
 use dapple_plan::world::name_of;
 use dapple_view::harmless;
 use kube::api::{Patch, PatchParams};
@@ -76,10 +79,10 @@ async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>
     let mut verdict = Verdict::default();
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
         let namespace = name_of(object).namespace;
-        let kinds = kinds(&set.spec, &sources.next.census().classes(&selectors(&set.spec)));
         let old = old.and_then(|old| read::<DaemonSet>(old).ok());
-        let sets = DaemonSets::new(live.client.clone(), namespace);
-        sets.ask(&set.spec, &kinds, old.as_ref().map(|old| &old.spec), &mut verdict).await;
+        let sets = DaemonSets::new(Arc::new(Asker::new(live.client.clone(), namespace)));
+        let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
+        sets.ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, &mut verdict).await;
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {
