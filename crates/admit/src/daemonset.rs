@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
 use dapple_api::selector::Selector;
-use dapple_api::verdict::Verdict;
-use dapple_edit::daemonset::{blame, judge_set};
+use dapple_api::verdict::{Reason, Verdict};
+use dapple_edit::daemonset::{blame, judge_set, place_of};
+use dapple_edit::edit::EditError;
 use dapple_edit::render::hash;
 use dapple_plan::census::Class;
 use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds, selectors};
@@ -139,9 +140,34 @@ impl DaemonSets {
     ) {
         let named = kinds.iter().map(|kind| (hashes.key(kind), kind));
         let (keys, new): (Vec<Key>, Vec<&Kind>) = named.filter(|(key, kind)| !before.has(key, kind)).unzip();
-        let answers = self.asker.ask(&keys, |number| parts.rendered(&new[number].patches).ok()).await;
+        let mut broken = Vec::new();
+        let render = |number: usize| {
+            let rendered = parts.rendered(&new[number].patches);
+            rendered.map_err(|error| broken.push((new[number], error))).ok()
+        };
+        let answers = self.asker.ask(&keys, render).await;
+        broken.iter().for_each(|(kind, error)| tell_broken(parts, kind, error, verdict));
         tell(spec, &new, answers, verdict);
     }
+}
+
+/// Patches that cannot be put together, where nodes would have to get them.
+fn tell_broken(parts: &Parts<'_>, kind: &Kind, error: &EditError, verdict: &mut Verdict) {
+    let rule = &error.source_of_edit.rule;
+    // One that fails on the template alone is told of by the rules.
+    let fails_alone = place_of(rule).is_none_or(|place| parts.rendered(&[place]).is_err());
+    let field = format!("{rule}.patch");
+    if kind.nodes == 0 || fails_alone || has_error(verdict, &field) {
+        return;
+    }
+    let others = kind.patches.iter().map(|place| format!("spec.patches[{place}]")).filter(|other| other != rule);
+    let others = others.collect::<Vec<_>>().join(", ");
+    let text = format!("it cannot be used together with {others}, as on {} nodes: {}", kind.nodes, error.problem);
+    verdict.refuse(field, Reason::Invalid, text);
+}
+
+fn has_error(verdict: &Verdict, field: &str) -> bool {
+    verdict.errors.iter().any(|known| known.field == field)
 }
 
 /// Puts what the API server said into the verdict: each complaint once, at the field that it is about.

@@ -144,3 +144,20 @@ async fn a_patch_that_gets_its_first_nodes_is_asked_about() {
     let busy = set(json!([patch(LARGE, wrong)]));
     assert_eq!(errors(&cluster.judge(&busy, Some(&idle)).await).len(), 1);
 }
+
+#[tokio::test]
+async fn patches_that_cannot_be_put_together_are_refused() {
+    let cluster = Cluster::new();
+    // A field that dapple does not know can be set as a whole, and not be merged.
+    let newer = |value: Value| json!({"brandNew": value});
+    let apart = set(json!([patch(SMALL, newer(json!({"a": 1}))), patch(LARGE, newer(json!({"b": 2})))]));
+    assert_eq!(cluster.judge(&apart, None).await, Verdict::default());
+    let together = set(json!([patch(FAST, newer(json!({"a": 1}))), patch(LARGE, newer(json!({"b": 2})))]));
+    for old in [None, Some(&apart)] {
+        let told = errors(&cluster.judge(&together, old).await);
+        assert_eq!(told.len(), 1, "{told:?}");
+        let beginning = "spec.patches[1].patch: it cannot be used together with spec.patches[0], as on 1 nodes: ";
+        assert!(told[0].starts_with(beginning), "{told:?}");
+    }
+    assert!(cluster.judge(&together, Some(&together)).await.is_ok(), "it was so before");
+}
