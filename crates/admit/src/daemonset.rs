@@ -69,6 +69,25 @@ fn is_real(kind: &Kind) -> bool {
     kind.nodes > 0 || kind.patches.is_empty()
 }
 
+/// The kinds of pods that would come of a DaemonSet without the patches that something is wrong with: of those enough is
+/// said already, and all that is wrong with the others is to be said as well.
+fn sound_kinds(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Class>, verdict: &Verdict) -> Vec<Kind> {
+    // Too many patches are none: they are not even held against nodes.
+    if has_error(verdict, "spec.patches") {
+        return vec![Kind { patches: Vec::new(), nodes: 0 }];
+    }
+    let is_wrong = |place: &usize| {
+        let patch = format!("spec.patches[{place}]");
+        verdict.errors.iter().any(|error| error.field.starts_with(&patch))
+    };
+    let wrong: Vec<usize> = (0..spec.patches.len()).filter(is_wrong).collect();
+    let mut selectors = selectors(spec);
+    wrong.iter().for_each(|place| selectors[*place] = Selector::nothing());
+    let mut kinds = kinds(spec, &classes(&selectors));
+    kinds.retain(|kind| !kind.patches.iter().any(|place| wrong.contains(place)));
+    kinds
+}
+
 impl DaemonSets {
     /// Asks the API server by this.
     pub fn new(asker: Arc<Asker>) -> Self {
@@ -86,11 +105,8 @@ impl DaemonSets {
         if let Some(old) = old {
             verdict.excuse(&judge_set(old, None));
         }
-        if !verdict.is_ok() {
-            return verdict;
-        }
         let spec = &set.spec;
-        let kinds = kinds(spec, &classes(&selectors(spec)));
+        let kinds = sound_kinds(spec, &classes, &verdict);
         let (parts, hashes) = (Parts::of(spec), Hashes::of(spec));
         // Without any node there is nothing to be said of those that patches match.
         if kinds.iter().any(|kind| kind.nodes > 0) {
@@ -117,7 +133,8 @@ impl DaemonSets {
         found
     }
 
-    /// Has the API server look at every kind of pod that `old` did not have.
+    /// Has the API server look at every kind of pod that `old` did not have, except those of patches that the verdict has
+    /// something against already.
     pub async fn ask(
         &self,
         spec: &DaemonSetSpec,
@@ -125,7 +142,7 @@ impl DaemonSets {
         classes: impl Fn(&[Selector]) -> Vec<Class>,
         verdict: &mut Verdict,
     ) {
-        let kinds = kinds(spec, &classes(&selectors(spec)));
+        let kinds = sound_kinds(spec, &classes, verdict);
         let before = old.map(|old| Before::of(old, classes)).unwrap_or_default();
         self.ask_new(spec, (&Parts::of(spec), &Hashes::of(spec)), &kinds, &before, verdict).await;
     }
@@ -192,6 +209,10 @@ fn tell(spec: &DaemonSetSpec, kinds: &[&Kind], answers: Answers, verdict: &mut V
         for complaint in complaints.into_iter().filter(|complaint| told.insert(complaint.clone())) {
             let Complaint { field, reason, text } = complaint;
             let field = blame(spec, &kind.patches, &field);
+            // The rules say it as well, and better.
+            if has_error(verdict, &field) {
+                continue;
+            }
             // A patch that no node matches was tried alone, and may be meant to go with another.
             if is_real(kind) || reason == Why::Unknown {
                 verdict.refuse(field, reason.reason(), text);

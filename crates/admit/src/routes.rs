@@ -55,9 +55,7 @@ impl Judges {
             return self.daemonset(request).await;
         }
         let mut verdict = admission::judge_change(&request.object, request.old()).unwrap_or_default();
-        if verdict.is_ok() {
-            self.look_around(request, &mut verdict);
-        }
+        self.look_around(request, &mut verdict);
         verdict
     }
 

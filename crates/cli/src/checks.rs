@@ -46,9 +46,9 @@ impl Checks {
             let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
             // What is probably not meant is a plan's own to tell.
             verdict.warnings.clear();
-            if let Some(live) = sources.live.as_ref().filter(|_| asks_server && verdict.is_ok()) {
-                let asked = ask(live, sources, object, old.as_ref());
-                verdict.extend(with_notice("asking the API server ...", asked).await?);
+            if let Some(live) = sources.live.as_ref().filter(|_| asks_server) {
+                let asked = ask(live, sources, object, old.as_ref(), &mut verdict);
+                with_notice("asking the API server ...", asked).await?;
             }
             checks.take(manifest, verdict);
         }
@@ -75,20 +75,25 @@ async fn current(live: &Live, object: &Value) -> anyhow::Result<Option<Value>> {
 }
 
 /// Has the API server look at an object and every kind of pod that would come of it. Nothing is changed.
-async fn ask(live: &Live, sources: &Sources, object: &Value, old: Option<&Value>) -> anyhow::Result<Verdict> {
-    let mut verdict = Verdict::default();
+async fn ask(
+    live: &Live,
+    sources: &Sources,
+    object: &Value,
+    old: Option<&Value>,
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
         let namespace = name_of(object).namespace;
         let old = old.and_then(|old| read::<DaemonSet>(old).ok());
         let sets = DaemonSets::new(Arc::new(Asker::new(live.client.clone(), namespace)));
         let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
-        sets.ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, &mut verdict).await;
+        sets.ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {
         verdict.extend(dry_run(live, object).await?);
     }
-    Ok(verdict)
+    Ok(())
 }
 
 /// What the API server says to an object, with everything that is asked before it takes one.

@@ -161,3 +161,30 @@ async fn patches_that_cannot_be_put_together_are_refused() {
     }
     assert!(cluster.judge(&together, Some(&together)).await.is_ok(), "it was so before");
 }
+
+#[tokio::test]
+async fn what_the_rules_and_the_cluster_say_is_told_at_once() {
+    let cluster = Cluster::new();
+    let typo = patch(FAST, json!({"envv": []}));
+    let no_merge =
+        json!({"selector": {"matchLabels": {LARGE.0: LARGE.1}}, "patch": {"spec": {"containers": [{"image": "c:2"}]}}});
+    let mut wrong = set(json!([no_merge, typo]));
+    wrong.spec.template.0["spec"]["restartPolicy"] = "Never".into();
+    let told = errors(&cluster.judge(&wrong, None).await);
+    let fields: Vec<&str> = told.iter().filter_map(|error| error.split(": ").next()).collect();
+    let wanted = [
+        "spec.template.spec.restartPolicy",
+        "spec.patches[0].patch.spec.containers",
+        "spec.patches[1].patch.spec.containers[name=c].envv",
+    ];
+    assert_eq!(fields.len(), wanted.len(), "{told:?}");
+    for (field, wanted) in fields.iter().zip(wanted) {
+        assert!(field.starts_with(wanted), "{told:?}");
+    }
+    // Thousands of patches are one mistake, and nobody is asked about them.
+    cluster.asked();
+    let many = set(Value::from(vec![patch(FAST, json!({"envv": []})); 2_000]));
+    let told = errors(&cluster.judge(&many, None).await);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(cluster.asked(), 1, "the template alone");
+}
