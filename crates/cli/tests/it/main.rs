@@ -19,3 +19,4 @@ mod tenancy;
 mod up;
 mod users;
 mod webhooks;
+mod webhooks_pools;

@@ -156,7 +156,7 @@ pub(crate) fn set(name: &str, namespace: &str, version: &str) -> Value {
 }
 
 /// What a kubectl command printed; it must succeed.
-fn ok(said: &Output) -> String {
+pub(crate) fn ok(said: &Output) -> String {
     assert!(said.status.success(), "{}", text(&said.stderr));
     text(&said.stdout)
 }
