@@ -16,6 +16,7 @@ pub mod secret;
 pub mod serve;
 pub mod surroundings;
 pub mod unregister;
+pub mod workload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

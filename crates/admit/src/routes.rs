@@ -25,10 +25,12 @@ use crate::daemonset::DaemonSets;
 use crate::hooks::{CONVERT, HOOKS, Job};
 use crate::review::{BadReview, Request, converted};
 use crate::surroundings::Surroundings;
+use crate::workload;
 
 /// Whoever answers.
 pub struct Judges {
     sets: DaemonSets,
+    asker: Arc<Asker>,
     known: Arc<Surroundings>,
     metrics: Arc<Metrics>,
 }
@@ -37,7 +39,7 @@ impl Judges {
     /// Asks the API server by this client about pod templates, in dapple's own namespace.
     pub fn new(client: Client, namespace: String, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
         let asker = Arc::new(Asker::new(client, namespace));
-        Self { sets: DaemonSets::new(asker), known, metrics }
+        Self { sets: DaemonSets::new(asker.clone()), asker, known, metrics }
     }
 
     /// Answers a review.
@@ -56,6 +58,9 @@ impl Judges {
         }
         let mut verdict = admission::judge_change(&request.object, request.old()).unwrap_or_default();
         self.look_around(request, &mut verdict);
+        if matches!(request.kind.kind.as_str(), "YurtAppSet" | "YurtAppDaemon") {
+            workload::ask(&self.asker, &request.object, request.old(), &mut verdict).await;
+        }
         verdict
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
+use dapple_admit::workload;
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::manifest::Manifest;
 use dapple_api::selector::Selector;
@@ -82,12 +83,13 @@ async fn ask(
     old: Option<&Value>,
     verdict: &mut Verdict,
 ) -> anyhow::Result<()> {
+    let asker = Arc::new(Asker::new(live.client.clone(), name_of(object).namespace));
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
-        let namespace = name_of(object).namespace;
         let old = old.and_then(|old| read::<DaemonSet>(old).ok());
-        let sets = DaemonSets::new(Arc::new(Asker::new(live.client.clone(), namespace)));
         let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
-        sets.ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
+        DaemonSets::new(asker).ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
+    } else if matches!(object["kind"].as_str(), Some("YurtAppSet" | "YurtAppDaemon")) {
+        workload::ask(&asker, object, old, verdict).await;
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {
