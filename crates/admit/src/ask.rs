@@ -1,8 +1,10 @@
 //! Asking the API server about several pod templates: only what is new, not too much of it, and never for too long.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dapple_api::verdict::Verdict;
 use futures::StreamExt;
 use kube::Client;
 use serde_json::Value;
@@ -42,6 +44,26 @@ pub(crate) struct Answers {
     pub(crate) unsaid: Option<String>,
     /// How many were not asked, since there are too many.
     pub(crate) unasked: usize,
+}
+
+/// What is told of an object already. What is wrong with a template is wrong with everything that is made of it, and what is
+/// wrong by the rules is often so for the API server, too.
+pub(crate) struct Told {
+    by_rules: BTreeSet<String>,
+    by_cluster: BTreeSet<(String, String)>,
+}
+
+impl Told {
+    /// What the rules have said.
+    pub(crate) fn of(verdict: &Verdict) -> Self {
+        let by_rules = verdict.errors.iter().map(|error| error.field.clone()).collect();
+        Self { by_rules, by_cluster: BTreeSet::new() }
+    }
+
+    /// Whether a complaint about a field is worth telling. It counts as told from then on.
+    pub(crate) fn is_new(&mut self, field: &str, text: &str) -> bool {
+        !self.by_rules.contains(field) && self.by_cluster.insert((field.to_owned(), text.to_owned()))
+    }
 }
 
 impl Asker {

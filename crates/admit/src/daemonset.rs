@@ -12,10 +12,12 @@ use dapple_edit::render::hash;
 use dapple_plan::census::Class;
 use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds, selectors};
 
-use crate::ask::{Answers, Asker, locked};
+use crate::ask::{Answers, Asker, Told, locked};
 use crate::memory::{Key, Memory};
 use crate::prove::{Complaint, Proof, Why};
 
+/// Of a DaemonSet with more patches, only the template is looked at: it has far too many, and each may split all nodes anew.
+const MOST_PATCHES: usize = 64;
 /// Kinds of pods that are looked through for patches that fight: there may be a thousand, and nobody reads that many.
 const MOST_COMPARED: usize = 64;
 
@@ -53,7 +55,7 @@ impl Before {
     fn of(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Class>) -> Self {
         let hashes = Hashes::of(spec);
         let mut before = Self::default();
-        for kind in kinds(spec, &classes(&selectors(spec))) {
+        for kind in kinds_without(|_| false, spec, classes) {
             *before.0.entry(hashes.key(&kind)).or_default() |= is_real(&kind);
         }
         before
@@ -69,23 +71,31 @@ fn is_real(kind: &Kind) -> bool {
     kind.nodes > 0 || kind.patches.is_empty()
 }
 
-/// The kinds of pods that would come of a DaemonSet without the patches that something is wrong with: of those enough is
-/// said already, and all that is wrong with the others is to be said as well.
-fn sound_kinds(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Class>, verdict: &Verdict) -> Vec<Kind> {
-    // Too many patches are none: they are not even held against nodes.
-    if has_error(verdict, "spec.patches") {
+/// The kinds of pods that would come of a DaemonSet on the nodes of today, without patches that are wrong.
+fn kinds_without(
+    is_wrong: impl Fn(usize) -> bool,
+    spec: &DaemonSetSpec,
+    classes: impl FnOnce(&[Selector]) -> Vec<Class>,
+) -> Vec<Kind> {
+    if spec.patches.len() > MOST_PATCHES {
         return vec![Kind { patches: Vec::new(), nodes: 0 }];
     }
-    let is_wrong = |place: &usize| {
-        let patch = format!("spec.patches[{place}]");
-        verdict.errors.iter().any(|error| error.field.starts_with(&patch))
-    };
-    let wrong: Vec<usize> = (0..spec.patches.len()).filter(is_wrong).collect();
+    let wrong: BTreeSet<usize> = (0..spec.patches.len()).filter(|place| is_wrong(*place)).collect();
     let mut selectors = selectors(spec);
     wrong.iter().for_each(|place| selectors[*place] = Selector::nothing());
     let mut kinds = kinds(spec, &classes(&selectors));
     kinds.retain(|kind| !kind.patches.iter().any(|place| wrong.contains(place)));
     kinds
+}
+
+/// As [`kinds_without`], without the patches that the verdict has something against: of those enough is said already, and
+/// all that is wrong with the others is to be said as well.
+fn sound_kinds(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Class>, verdict: &Verdict) -> Vec<Kind> {
+    let is_wrong = |place: usize| {
+        let patch = format!("spec.patches[{place}]");
+        verdict.errors.iter().any(|error| error.field.starts_with(&patch))
+    };
+    kinds_without(is_wrong, spec, classes)
 }
 
 impl DaemonSets {
@@ -202,15 +212,12 @@ fn tell(spec: &DaemonSetSpec, kinds: &[&Kind], answers: Answers, verdict: &mut V
     let proofs = answers.proofs.into_iter().map(|(number, proof)| (kinds[number], proof));
     let mut proofs: Vec<(&Kind, Proof)> = proofs.collect();
     proofs.sort_by_key(|(kind, _)| kind.patches.len());
-    // What is wrong with the template is wrong with everything that is made of it, and so is what a patch has wrong.
-    let mut told: BTreeSet<Complaint> = BTreeSet::new();
+    let mut told = Told::of(verdict);
     for (kind, proof) in proofs {
         let Proof::Refused(complaints) = proof else { continue };
-        for complaint in complaints.into_iter().filter(|complaint| told.insert(complaint.clone())) {
-            let Complaint { field, reason, text } = complaint;
+        for Complaint { field, reason, text } in complaints {
             let field = blame(spec, &kind.patches, &field);
-            // The rules say it as well, and better.
-            if has_error(verdict, &field) {
+            if !told.is_new(&field, &text) {
                 continue;
             }
             // A patch that no node matches was tried alone, and may be meant to go with another.

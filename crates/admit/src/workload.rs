@@ -9,7 +9,7 @@ use dapple_edit::edit::{Change, Edit, Source};
 use dapple_edit::render::{Rendering, hash, render, render_unnamed};
 use serde_json::Value;
 
-use crate::ask::Asker;
+use crate::ask::{Asker, Told};
 use crate::memory::Key;
 use crate::prove::{Complaint, Proof};
 
@@ -25,17 +25,11 @@ struct Pods<'o> {
     document: &'o Value,
     /// Where the patch of a pool stands, and what it says.
     patch: Option<(String, &'o Value)>,
+    /// Names them. Pools with the same patch have the same pods.
+    key: Key,
 }
 
 impl Pods<'_> {
-    /// Names them. Pools with the same patch have the same pods.
-    fn key(&self) -> Key {
-        match &self.patch {
-            None => vec![hash(self.kind.template(self.document).unwrap_or(&Value::Null))],
-            Some((_, patch)) => vec![self.name.to_owned(), hash(self.document), hash(patch)],
-        }
-    }
-
     fn edit(&self) -> Option<Edit> {
         let (rule, patch) = self.patch.as_ref()?;
         let source = Source { object: String::new(), rule: rule.clone() };
@@ -68,16 +62,17 @@ fn pods_of(object: &Value) -> Vec<Pods<'_>> {
     let spec = &object["spec"];
     let of_template = |(name, kind): (&'static str, Document)| {
         let document = &spec["workloadTemplate"][name];
-        kind.template(document)?.is_object().then_some(Pods { name, kind, document, patch: None })
+        let template = kind.template(document).filter(|template| template.is_object())?;
+        Some(Pods { name, kind, document, patch: None, key: vec![hash(template)] })
     };
     let mut all: Vec<Pods<'_>> = TEMPLATES.into_iter().filter_map(of_template).collect();
     if let [Pods { name, kind, document, .. }] = all[..] {
+        let base = hash(document);
         let pools = spec["topology"]["pools"].as_array().into_iter().flatten().enumerate();
-        all.extend(pools.filter(|(_, pool)| !pool["patch"].is_null()).map(|(index, pool)| Pods {
-            name,
-            kind,
-            document,
-            patch: Some((format!("spec.topology.pools[{index}].patch"), &pool["patch"])),
+        all.extend(pools.filter(|(_, pool)| !pool["patch"].is_null()).map(|(index, pool)| {
+            let (place, patch) = (format!("spec.topology.pools[{index}].patch"), &pool["patch"]);
+            let key = vec![name.to_owned(), base.clone(), hash(patch)];
+            Pods { name, kind, document, patch: Some((place, patch)), key }
         }));
     }
     all
@@ -86,20 +81,16 @@ fn pods_of(object: &Value) -> Vec<Pods<'_>> {
 /// Has the API server look at every kind of pod that `old` did not have, except those of patches that the verdict has
 /// something against already.
 pub async fn ask(asker: &Asker, object: &Value, old: Option<&Value>, verdict: &mut Verdict) {
-    let is_sound = |pods: &Pods<'_>| {
-        let Some((rule, _)) = &pods.patch else { return true };
-        let is_wrong = |field: &str| field.starts_with(rule) || field == "spec.topology.pools";
-        !verdict.errors.iter().any(|error| is_wrong(&error.field))
+    // Too many pools are one mistake, and nobody looks at each.
+    let are_too_many = verdict.errors.iter().any(|error| error.field == "spec.topology.pools");
+    let is_sound = |pods: &Pods<'_>| match &pods.patch {
+        None => true,
+        Some((rule, _)) => !are_too_many && !verdict.errors.iter().any(|error| error.field.starts_with(rule)),
     };
-    let mut known: BTreeSet<Key> = old.into_iter().flat_map(pods_of).map(|pods| pods.key()).collect();
-    let (mut keys, mut new) = (Vec::new(), Vec::new());
-    for pods in pods_of(object).into_iter().filter(is_sound) {
-        let key = pods.key();
-        if known.insert(key.clone()) {
-            keys.push(key);
-            new.push(pods);
-        }
-    }
+    let mut known: BTreeSet<Key> = old.into_iter().flat_map(pods_of).map(|pods| pods.key).collect();
+    let new = pods_of(object).into_iter().filter(is_sound).filter(|pods| known.insert(pods.key.clone()));
+    let new: Vec<Pods<'_>> = new.collect();
+    let keys: Vec<Key> = new.iter().map(|pods| pods.key.clone()).collect();
     let mut answers = asker.ask(&keys, |number| new[number].template()).await;
     if answers.unasked > 0 {
         let text = format!("there are too many kinds of pods: {} were not looked at", answers.unasked);
@@ -108,24 +99,21 @@ pub async fn ask(asker: &Asker, object: &Value, old: Option<&Value>, verdict: &m
     if let Some(why) = answers.unsaid {
         verdict.warn("spec.workloadTemplate", format!("the API server did not say whether it takes such pods: {why}"));
     }
-    // What is wrong with the template is wrong with everything that is made of it.
+    // Those of the template come first.
     answers.proofs.sort_by_key(|(number, _)| *number);
-    let mut told: BTreeSet<Complaint> = BTreeSet::new();
+    let mut told = Told::of(verdict);
     for (number, proof) in answers.proofs {
         let (Proof::Refused(complaints), pods) = (proof, &new[number]) else { continue };
         let rendering = pods.rendering();
-        for complaint in complaints.into_iter().filter(|complaint| told.insert(complaint.clone())) {
-            tell(pods.blame(rendering.as_ref(), &complaint.field), complaint, verdict);
+        for Complaint { field, reason, text } in complaints {
+            let field = pods.blame(rendering.as_ref(), &field);
+            if !told.is_new(&field, &text) {
+                continue;
+            }
+            // It takes the place of what the rules only suspect.
+            let suspicion = format!("{field}: ");
+            verdict.warnings.retain(|known| !known.starts_with(&suspicion));
+            verdict.refuse(field, reason.reason(), text);
         }
     }
-}
-
-/// Puts a complaint into the verdict, unless the rules say it as well, and in the place of what they only warn of.
-fn tell(field: String, complaint: Complaint, verdict: &mut Verdict) {
-    if verdict.errors.iter().any(|known| known.field == field) {
-        return;
-    }
-    let warning = format!("{field}: ");
-    verdict.warnings.retain(|known| !known.starts_with(&warning));
-    verdict.refuse(field, complaint.reason.reason(), complaint.text);
 }
