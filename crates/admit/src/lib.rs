@@ -15,6 +15,7 @@ pub mod routes;
 pub mod secret;
 pub mod serve;
 pub mod surroundings;
+pub mod trusted;
 pub mod unregister;
 pub mod workload;
 
@@ -79,6 +80,7 @@ impl Webhooks {
             env: shared.env.clone(),
             converted: Default::default(),
             known: Default::default(),
+            trusted: Default::default(),
             is_published: Default::default(),
             crds: Default::default(),
         });

@@ -19,4 +19,5 @@ mod tenancy;
 mod up;
 mod users;
 mod webhooks;
+mod webhooks_files;
 mod webhooks_pools;
