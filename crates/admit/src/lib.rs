@@ -3,9 +3,11 @@
 //! Every replica of the manager serves all of them ([`serve`], [`routes`]); whoever leads registers them and renews the
 //! certificates ([`register`]). What is judged, and by whom it may be judged wrongly without harm, is in [`hooks`].
 
+pub mod ask;
 pub mod authority;
 pub mod daemonset;
 pub mod hooks;
+pub mod memory;
 pub mod prove;
 pub mod register;
 pub mod review;
@@ -13,7 +15,9 @@ pub mod routes;
 pub mod secret;
 pub mod serve;
 pub mod surroundings;
+pub mod trusted;
 pub mod unregister;
+pub mod workload;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -76,11 +80,12 @@ impl Webhooks {
             env: shared.env.clone(),
             converted: Default::default(),
             known: Default::default(),
+            trusted: Default::default(),
             is_published: Default::default(),
             crds: Default::default(),
         });
         registrar.prepare(&stop).await;
-        tokio::select! { biased; () = stop.cancelled() => {}, () = known.read_once() => {} }
+        tokio::select! { biased; () = stop.cancelled() => return, () = known.read_once() => {} }
         let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let serving = serve::run(self.listener, identity, routes(judges), stop.clone());

@@ -26,6 +26,7 @@ use tracing::{info, warn};
 use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, says};
 use crate::secret::Contents;
 use crate::serve::{Identity, certified_key};
+use crate::trusted::Trusted;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -127,6 +128,8 @@ pub struct Registrar {
     pub converted: tokio::sync::Mutex<Option<(String, String)>>,
     /// The last good certificates, should somebody delete or mangle the Secret.
     pub known: tokio::sync::Mutex<Option<Contents>>,
+    /// The authorities of somebody else's certificates.
+    pub trusted: tokio::sync::Mutex<Trusted>,
     /// Whether the API server was told whom to ask.
     pub is_published: AtomicBool,
     /// The versions of the CRDs that are ours, and since when they are known.
@@ -195,7 +198,7 @@ impl Registrar {
                 };
                 let (certificate, key, bundle) = (read("tls.crt")?, read("tls.key")?, read("ca.crt")?);
                 self.identity.set(&certificate, &key)?;
-                Ok((bundle, None))
+                Ok((self.trusted.lock().await.take(bundle), None))
             }
             Source::Own { secret, lifetimes } => {
                 let contents = self.shared(secret, *lifetimes).await?;

@@ -83,7 +83,12 @@ impl<R: for<'de> Deserialize<'de>> Review<R> {
 impl Request {
     /// Reads an AdmissionReview.
     pub fn read(body: &[u8]) -> Result<Self, BadReview> {
-        Review::read(body, "admission.k8s.io/v1", "AdmissionReview")
+        let mut request: Self = Review::read(body, "admission.k8s.io/v1", "AdmissionReview")?;
+        // Of each object of a collection that is deleted, only the object itself says its name.
+        if let (true, Some(name)) = (request.name.is_empty(), request.old_object["metadata"]["name"].as_str()) {
+            request.name = name.to_owned();
+        }
+        Ok(request)
     }
 
     /// The object as it was, if there was one.
@@ -214,6 +219,18 @@ mod tests {
         let many = Verdict { warnings: vec!["c".repeat(200); 100], ..Verdict::default() };
         let answer = request().answer(&many, &[]);
         assert_eq!(answer["response"]["warnings"].as_array().unwrap().len(), 20);
+    }
+
+    #[test]
+    fn an_object_of_a_collection_has_its_name() {
+        let review = |old: Value| {
+            json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+                "uid": "u", "kind": {"group": "apps.openyurt.io", "kind": "NodePool"}, "name": "", "operation": "DELETE",
+                "object": null, "oldObject": old}})
+        };
+        let name = |old: Value| Request::read(review(old).to_string().as_bytes()).unwrap().name;
+        assert_eq!(name(json!({"metadata": {"name": "hangzhou"}})), "hangzhou");
+        assert_eq!(name(json!(null)), "");
     }
 
     #[test]

@@ -20,14 +20,17 @@ use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::ask::Asker;
 use crate::daemonset::DaemonSets;
 use crate::hooks::{CONVERT, HOOKS, Job};
 use crate::review::{BadReview, Request, converted};
 use crate::surroundings::Surroundings;
+use crate::workload;
 
 /// Whoever answers.
 pub struct Judges {
     sets: DaemonSets,
+    asker: Arc<Asker>,
     known: Arc<Surroundings>,
     metrics: Arc<Metrics>,
 }
@@ -35,7 +38,8 @@ pub struct Judges {
 impl Judges {
     /// Asks the API server by this client about pod templates, in dapple's own namespace.
     pub fn new(client: Client, namespace: String, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
-        Self { sets: DaemonSets::new(client, namespace), known, metrics }
+        let asker = Arc::new(Asker::new(client, namespace));
+        Self { sets: DaemonSets::new(asker.clone()), asker, known, metrics }
     }
 
     /// Answers a review.
@@ -53,8 +57,9 @@ impl Judges {
             return self.daemonset(request).await;
         }
         let mut verdict = admission::judge_change(&request.object, request.old()).unwrap_or_default();
-        if verdict.is_ok() {
-            self.look_around(request, &mut verdict);
+        self.look_around(request, &mut verdict);
+        if matches!(request.kind.kind.as_str(), "YurtAppSet" | "YurtAppDaemon") {
+            workload::ask(&self.asker, &request.object, request.old(), &mut verdict).await;
         }
         verdict
     }

@@ -12,6 +12,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls_pki_types::pem::PemObject;
@@ -37,9 +38,11 @@ const AT_ONCE: usize = 64;
 const LARGEST_BODY: usize = 8 << 20;
 /// The largest conversion: whoever lists an older version has everything in the list converted at once.
 const LARGEST_CONVERSION: usize = 64 << 20;
-/// A caller that does not finish its handshake or its headers in this time is let go.
+/// A caller that does not finish its handshake in this time is let go.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection that is not used for so long is let go.
+/// And so is one that has not sent the headers of a first request in this time after it: places are for those who ask.
+const FIRST_WITHIN: Duration = Duration::from_secs(10);
+/// A connection that has been used and is not for so long is let go.
 const IDLE: Duration = Duration::from_secs(300);
 /// The time for one answer. The API server waits no longer than this.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -164,11 +167,23 @@ async fn connection(
     let mut http = hyper::server::conn::http1::Builder::new();
     // Longer than an API server keeps a connection that it does not use: it ends it first, and loses no request by it.
     http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-    let serving = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes));
+    let (routes, has_asked) = (TowerToHyperService::new(routes), CancellationToken::new());
+    let asks = has_asked.clone();
+    let service = service_fn(move |request| {
+        asks.cancel();
+        routes.call(request)
+    });
+    let serving = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
+    let first = async {
+        if tokio::time::timeout(FIRST_WITHIN, has_asked.cancelled()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
     let ended = tokio::select! {
         biased;
         ended = serving.as_mut() => ended,
+        () = first => return debug!(%peer, "no request in time"),
         () = closing.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await

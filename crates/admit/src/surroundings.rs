@@ -23,7 +23,7 @@ use tracing::warn;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
-/// How long to wait for a first view.
+/// A first view that takes longer is worth a line.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is known.
@@ -136,11 +136,15 @@ impl Surroundings {
         known
     }
 
-    /// Waits until everything was read once, or is known not to be there; but not for ever: without it there are fewer
-    /// warnings, and without webhooks nothing of ours can be written.
+    /// Waits until everything was read once, or is known not to be there, for as long as it takes: who judges without it
+    /// takes what another replica would refuse.
     pub async fn read_once(&self) {
-        if tokio::time::timeout(READ_WITHIN, self.all_read()).await.is_err() {
-            warn!(?READ_WITHIN, "not everything that webhooks look at could be read; they are served all the same");
+        while tokio::time::timeout(READ_WITHIN, self.all_read()).await.is_err() {
+            let open = self.unknown.load(Ordering::Acquire);
+            warn!(
+                open,
+                "nodes, groups, pools or replacements could not be read yet; webhooks are not served without them"
+            );
         }
     }
 

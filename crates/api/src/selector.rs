@@ -137,6 +137,11 @@ impl Selector {
         Self(vec![Requirement { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }])
     }
 
+    /// One that selects nothing: it takes the place of one that cannot be used, so that the others keep their numbers.
+    pub fn nothing() -> Self {
+        Self(vec![Requirement { key: String::new(), test: Test::In(Vec::new()) }])
+    }
+
     /// What it asks of one label.
     pub fn about(&self, key: &str) -> Self {
         Self(self.0.iter().filter(|requirement| requirement.key == key).cloned().collect())
@@ -168,6 +173,13 @@ mod tests {
     fn matches(value: Value, labels: &[(&str, &'static str)]) -> bool {
         let selector = selector(value).expect("a valid selector");
         selector.matches(|key| labels.iter().find(|(known, _)| *known == key).map(|(_, value)| *value))
+    }
+
+    #[test]
+    fn nothing_is_selected_by_nothing() {
+        for label in [None, Some(""), Some("large")] {
+            assert!(!Selector::nothing().matches(|_| label));
+        }
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! What would be refused of the objects in files: by dapple's rules, and with `--server` by the API server itself.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use anyhow::Context;
+use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
+use dapple_admit::workload;
 use dapple_api::daemonset::{self, DaemonSet, convert};
 use dapple_api::manifest::Manifest;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
 use dapple_control::install::{self, api_of, find};
 use dapple_edit::admission::{judge, judge_change, read};
-use dapple_plan::daemonset::kinds::kinds;
 use dapple_plan::world::name_of;
 use dapple_view::harmless;
 use kube::api::{Patch, PatchParams};
@@ -95,9 +97,9 @@ async fn check(
     if object["kind"].as_str().is_some_and(|kind| PLANNED.contains(&kind)) {
         verdict.warnings.clear();
     }
-    if let Some(live) = sources.live.as_ref().filter(|_| asks_server && verdict.is_ok()) {
-        let asked = ask(live, sources, object, written, old.as_ref());
-        verdict.extend(with_notice("asking the API server ...", asked).await?);
+    if let Some(live) = sources.live.as_ref().filter(|_| asks_server) {
+        let asked = ask(live, sources, object, written, old.as_ref(), &mut verdict);
+        with_notice("asking the API server ...", asked).await?;
     }
     Ok(Some(verdict))
 }
@@ -117,22 +119,21 @@ async fn ask(
     object: &Value,
     written: &Value,
     old: Option<&Value>,
-) -> anyhow::Result<Verdict> {
-    let mut verdict = Verdict::default();
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
+    let asker = Arc::new(Asker::new(live.client.clone(), name_of(object).namespace));
     if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
-        let namespace = name_of(object).namespace;
-        let patches = set.spec.patches.iter();
-        let selectors: Vec<Selector> = patches.filter_map(|patch| Selector::new(&patch.selector).ok()).collect();
-        let kinds = kinds(&set.spec, &sources.next.census().classes(&selectors));
         let old = old.and_then(|old| read::<DaemonSet>(old).ok());
-        let sets = DaemonSets::new(live.client.clone(), namespace);
-        sets.ask(&set.spec, &kinds, old.as_ref().map(|old| &old.spec), &mut verdict).await;
+        let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
+        DaemonSets::new(asker).ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
+    } else if matches!(object["kind"].as_str(), Some("YurtAppSet" | "YurtAppDaemon")) {
+        workload::ask(&asker, object, old, verdict).await;
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {
         verdict.extend(dry_run(live, written).await?);
     }
-    Ok(verdict)
+    Ok(())
 }
 
 /// What the API server says to an object, with everything that is asked before it takes one.

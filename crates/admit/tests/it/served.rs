@@ -153,3 +153,21 @@ async fn the_end_fails_nobody() {
     served.ended.await.unwrap();
     assert!(connect(served.address, &bundle).await.is_err());
 }
+
+#[tokio::test]
+async fn who_asks_nothing_takes_up_no_place_for_long() {
+    let served = serve(Router::new().route("/", get(|| async { "hello" }))).await;
+    let (bundle, certificate, key) = pair();
+    served.identity.set(&certificate, &key).unwrap();
+    let mut used = connect(served.address, &bundle).await.unwrap();
+    assert!(ask(&mut used, "GET", "/", b"").await.unwrap().ends_with("hello"));
+    let mut half = connect(served.address, &bundle).await.unwrap();
+    half.write_all(b"GET / HTTP/1.1\r\nHost: local").await.unwrap();
+    let mut silent = connect(served.address, &bundle).await.unwrap();
+    for stream in [&mut half, &mut silent] {
+        // Whether it is told or cut off, it ends.
+        let ended = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut [0; 64])).await;
+        assert!(!matches!(ended.expect("it is let go"), Ok(1..)));
+    }
+    assert!(ask(&mut used, "GET", "/", b"").await.unwrap().ends_with("hello"), "who has asked may take their time");
+}

@@ -20,3 +20,5 @@ mod tenancy;
 mod up;
 mod users;
 mod webhooks;
+mod webhooks_files;
+mod webhooks_pools;

@@ -12,6 +12,8 @@ use crate::webhooks::Hooked;
 
 /// What is to be said of an object.
 const EXPECT: &str = "dapple.dev/expect";
+/// The same, where the cluster knows for sure what the rules only suspect.
+const EXPECT_OF_CLUSTER: &str = "dapple.dev/expect-of-cluster";
 /// What the API server says by itself of one that its schema refuses, so that no webhook is asked.
 const SCHEMA: &str = "dapple.dev/schema";
 
@@ -100,7 +102,8 @@ async fn nothing_wrong_gets_in() {
     ] {
         for case in table(&repository.join("crates").join(file)) {
             let annotation = |name: &str| case["metadata"]["annotations"][name].as_str();
-            let (expect, schema) = (annotation(EXPECT).unwrap_or_default(), annotation(SCHEMA));
+            let (expect, schema) =
+                (annotation(EXPECT_OF_CLUSTER).or(annotation(EXPECT)).unwrap_or_default(), annotation(SCHEMA));
             let output = hooked.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &case.to_string());
             let said = Said::of(&output);
             if !holds(expect, schema, &said) {

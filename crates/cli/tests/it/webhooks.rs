@@ -18,7 +18,7 @@ use crate::support::{MANAGER_USER, Manager, dapple, eventually, own_cluster, tex
 pub(crate) struct Hooked {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     backend: Backend,
     /// Where the API server comes.
     front: SocketAddr,
@@ -43,11 +43,16 @@ impl Hooked {
 
     /// Starts it.
     pub(crate) fn replica(&self) -> Manager {
+        self.replica_with(&[])
+    }
+
+    /// As [`Hooked::replica`], with more flags.
+    pub(crate) fn replica_with(&self, flags: &[&str]) -> Manager {
         let Backend { address, health } = self.backend;
         let (address, health) = (address.to_string(), health.to_string());
         let url = format!("https://{}", self.front);
         let own = ["--listen", &health, "--webhook-listen", &address, "--webhook-url", &url];
-        Manager::with(&self.kubeconfig, self.cluster.log("replica"), &own)
+        Manager::with(&self.kubeconfig, self.cluster.log("replica"), &[&own[..], flags].concat())
     }
 
     /// Waits until webhooks are asked.
@@ -78,13 +83,13 @@ pub(crate) fn set(name: &str, namespace: &str, version: &str) -> Value {
 }
 
 /// What a kubectl command printed; it must succeed.
-fn ok(said: &Output) -> String {
+pub(crate) fn ok(said: &Output) -> String {
     assert!(said.status.success(), "{}", text(&said.stderr));
     text(&said.stdout)
 }
 
 /// What kubectl said as it failed.
-fn failed(said: &Output) -> String {
+pub(crate) fn failed(said: &Output) -> String {
     assert!(!said.status.success(), "{}", text(&said.stdout));
     text(&said.stderr)
 }

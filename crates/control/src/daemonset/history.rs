@@ -175,9 +175,7 @@ impl DaemonSets {
                 gates: &[],
                 collisions: 0,
             };
-            let object = serde_json::from_value(pod(&wanted)).map_err(kube::Error::SerdeError)?;
-            let params = PostParams { dry_run: true, ..PostParams::default() };
-            let proof = match self.pods_api(&set.meta.key.namespace).create(&params, &object).await {
+            let proof = match self.try_create(&set.meta.key.namespace, &pod(&wanted)).await {
                 // That there is no room for one more says nothing about the template: the old pod makes room.
                 Err(kube::Error::Api(error)) if error.code == 403 && error.message.contains("exceeded quota") => Ok(()),
                 Err(kube::Error::Api(error)) if [400, 403, 422].contains(&error.code) => {

@@ -225,6 +225,15 @@ impl DaemonSets {
         }
     }
 
+    /// Has the API server look at a pod, with every field checked, and make none: it would drop a field that it does not
+    /// know without a word.
+    pub(super) async fn try_create(&self, namespace: &str, pod: &Value) -> Result<(), kube::Error> {
+        let path = format!("{}?dryRun=All&fieldValidation=Strict", self.pods_api(namespace).resource_url());
+        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
+        let request = request.body(pod.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
+        self.client.request::<Written>(in_brief(request)).await.map(|_| ())
+    }
+
     /// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
     async fn is_node_gone(&self, pod: &Pod) -> Result<bool, kube::Error> {
         let Some(node) = &pod.node else { return Ok(false) };

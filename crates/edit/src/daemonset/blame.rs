@@ -1,12 +1,11 @@
-//! Whose fault it is: what the API server says of a rendered template, told of what the user wrote.
+//! Whose fault it is: what the API server says of a rendered template, told of the DaemonSet.
 
 use dapple_api::daemonset::DaemonSetSpec;
 
 use super::patches;
+use crate::blame::{Blame, within};
 use crate::document::Document;
 use crate::edit::Edit;
-use crate::field::find;
-use crate::path::Path;
 use crate::render::render;
 
 /// The field of a DaemonSet that a field of a rendered template came from: of the patch that set it, or else of the
@@ -20,41 +19,14 @@ pub fn blame(spec: &DaemonSetSpec, applied: &[usize], field: &str) -> String {
     let edits: Vec<&Edit> =
         compiled.iter().filter(|patch| applied.contains(&patch.place)).map(|patch| &patch.edit).collect();
     let Ok(rendering) = render(Document::PodTemplate, &spec.template.0, &edits) else { return of_template() };
-    let together = || match applied {
-        [] => of_template(),
-        [only] => format!("spec.patches[{only}].patch"),
-        _ => format!("spec.patches{applied:?}"),
-    };
-    // Something that is missing is the matter of whoever made what it is missing in.
-    let mut wanted = field;
-    let pointer = loop {
-        if let Ok(pointer) = find(&rendering.document, wanted) {
-            break pointer;
-        }
-        match wanted.rfind(['.', '[']) {
-            Some(end) => wanted = &wanted[..end],
-            None => return together(),
-        }
-    };
-    let steps = pointer.split('/').count() - 1;
-    let near = |path: &Path| {
-        let found = path.pointer_in(&rendering.document)?;
-        let is_it = found == pointer || found.starts_with(&format!("{pointer}/"));
-        is_it.then(|| Path::of(&path.steps()[..steps.min(path.steps().len())]))
-    };
-    let above = |path: &Path| {
-        let found = path.pointer_in(&rendering.document)?;
-        pointer.starts_with(&format!("{found}/")).then(|| path.clone())
-    };
-    let by = |is_it: &dyn Fn(&Path) -> Option<Path>| {
-        rendering.origins.iter().find_map(|origin| Some((origin.set_by.rule.clone(), is_it(&origin.path)?)))
-    };
-    match by(&near).or_else(|| by(&above)) {
-        Some((rule, path)) => {
-            let path = if path.steps().is_empty() { String::new() } else { format!(".{path}") };
-            format!("{rule}.patch{path}")
-        }
-        None => of_template(),
+    match crate::blame::blame(&rendering, field) {
+        Blame::Edit { rule, path } => within(&format!("{rule}.patch"), &path),
+        Blame::Base => of_template(),
+        Blame::Nobody => match applied {
+            [] => of_template(),
+            [only] => format!("spec.patches[{only}].patch"),
+            _ => format!("spec.patches{applied:?}"),
+        },
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use dapple_api::daemonset::DaemonSetSpec;
+use dapple_api::selector::Selector;
 use dapple_edit::daemonset::{Patch, patches, place_of};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
@@ -18,6 +19,11 @@ pub struct Kind {
     pub patches: Vec<usize>,
     /// How many nodes would have it.
     pub nodes: usize,
+}
+
+/// Which nodes each patch is for, by its place in `spec.patches`. One that cannot be used matches nothing.
+pub fn selectors(spec: &DaemonSetSpec) -> Vec<Selector> {
+    spec.patches.iter().map(|patch| Selector::new(&patch.selector).unwrap_or_else(|_| Selector::nothing())).collect()
 }
 
 /// Every kind of pod: the template as it is, what nodes match today, those of most nodes first, and each patch that no
@@ -129,6 +135,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::census::Census;
 
     fn spec() -> DaemonSetSpec {
         let patch = |value: &str| json!({"spec": {"containers": [{"name": "c", "image": value}]}});
@@ -154,6 +161,19 @@ mod tests {
         assert_eq!(told, [(&[][..], 5), (&[1], 4), (&[1, 0], 3), (&[2], 0)], "the higher priority applies last");
         let template = Parts::of(&spec()).rendered(&kinds[2].patches).unwrap();
         assert_eq!(template["spec"]["containers"][0]["image"], "c:2");
+    }
+
+    #[test]
+    fn a_selector_that_cannot_be_used_leaves_the_others_their_places() {
+        let mut census = Census::default();
+        census.put("a", [("disk".into(), "large".into())]);
+        let mut spec = spec();
+        spec.patches[0].selector =
+            serde_json::from_value(json!({"matchExpressions": [{"key": "disk", "operator": "Is"}]})).unwrap();
+        spec.patches[1].selector = serde_json::from_value(json!({"matchLabels": {"disk": "small"}})).unwrap();
+        let kinds = kinds(&spec, &census.classes(&selectors(&spec)));
+        let told: Vec<(&[usize], usize)> = kinds.iter().map(|kind| (kind.patches.as_slice(), kind.nodes)).collect();
+        assert_eq!(told, [(&[][..], 0), (&[2], 1), (&[0], 0), (&[1], 0)]);
     }
 
     #[test]

@@ -63,6 +63,22 @@ async fn a_template_that_is_refused_on_one_kind_of_node_updates_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_typo_that_was_stored_makes_no_pod() {
+    let story = Story::new("typo").await;
+    let typo = for_large(json!({"spec": {"containers": [{"name": "agent", "envv": []}]}}));
+    story.apply(&story.set("agent:1", json!({"patches": [typo]}))).await;
+    let seen = story.have_image(4, "agent:1").await;
+    assert!(images(&seen, "large").is_empty(), "{seen:?}");
+    let message = story.condition("Degraded", "True", "Refused").await;
+    assert!(message.starts_with("spec.patches[0]: "), "{message}");
+    assert!(message.contains("unknown field \"spec.containers[0].envv\""), "{message}");
+    let right = for_large(json!({"spec": {"containers": [{"name": "agent", "env": []}]}}));
+    story.apply(&story.set("agent:1", json!({"patches": [right]}))).await;
+    story.have_image(6, "agent:1").await;
+    story.condition("Degraded", "False", "AsExpected").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_the_cluster_refuses_for_a_while_is_tried_again() {
     // On a cluster of its own: nothing that happens elsewhere makes the set look again.
     let cluster = anything_goes().await;
