@@ -148,11 +148,12 @@ async fn a_patch_that_gets_its_first_nodes_is_asked_about() {
 #[tokio::test]
 async fn patches_that_cannot_be_put_together_are_refused() {
     let cluster = Cluster::new();
-    // A field that dapple does not know can be set as a whole, and not be merged.
-    let newer = |value: Value| json!({"brandNew": value});
-    let apart = set(json!([patch(SMALL, newer(json!({"a": 1}))), patch(LARGE, newer(json!({"b": 2})))]));
+    // In a field that dapple does not know, a directive is read only where there is something that it is about.
+    let some = json!({"brandNew": {"a": {"x": 1}}});
+    let wrong = json!({"brandNew": {"a": {"$patch": "sooner"}}});
+    let apart = set(json!([patch(SMALL, some.clone()), patch(LARGE, wrong.clone())]));
     assert_eq!(cluster.judge(&apart, None).await, Verdict::default());
-    let together = set(json!([patch(FAST, newer(json!({"a": 1}))), patch(LARGE, newer(json!({"b": 2})))]));
+    let together = set(json!([patch(FAST, some), patch(LARGE, wrong)]));
     for old in [None, Some(&apart)] {
         let told = errors(&cluster.judge(&together, old).await);
         assert_eq!(told.len(), 1, "{told:?}");
