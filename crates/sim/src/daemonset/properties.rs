@@ -35,7 +35,7 @@ pub struct DaemonSetProperties {
     straggled: BTreeSet<String>,
     /// Nodes that a manager has taken out of service, until they are back.
     down: BTreeSet<String>,
-    /// Nodes that no pod should start on, or that were not well, or whose pod ended by itself, with when that was last.
+    /// Nodes that no pod should start on, or that were not well, or whose pod ended or failed by itself, with when that was last.
     closed: BTreeMap<String, Duration>,
     /// Nodes that have no pod in service, whoever is the cause, with since when.
     outages: BTreeMap<String, Duration>,
@@ -214,7 +214,7 @@ impl DaemonSetProperties {
         }
         if !write.is_ours()
             && write.change.previous.as_ref().is_some_and(|before| is_ready(before) && !has_ended(before))
-            && has_ended(pod)
+            && (has_ended(pod) || !is_ready(pod))
         {
             // It was ready, and whoever is behind may think that it has become available since.
             self.closed.insert(node.clone(), write.at);
@@ -225,8 +225,10 @@ impl DaemonSetProperties {
     /// No more nodes have a second pod than may, of those that have been there all the while.
     fn is_within_surge(&self, write: &Write<'_>, node: &str, surge: usize, server: &Server) -> Result<(), String> {
         let was_closed = |node: &str| self.closed.get(node).is_some_and(|last| *last + write.memory > write.at);
-        let has_second = |node: &&str| live_on(server, node) > 1 && !was_closed(node);
-        let surging: Vec<&str> = self.pods.keys().map(String::as_str).filter(has_second).collect();
+        let has_second = |node: &str| live_on(server, node) > 1 && !was_closed(node);
+        // Of this very set: what one of the same name before it left is not its own.
+        let several = self.pods.iter().filter(|(_, pods)| pods.len() > 1).map(|(node, _)| node.as_str());
+        let surging: Vec<&str> = several.filter(|node| has_second(node)).collect();
         if surging.contains(&node) && surging.len() > surge {
             return Err(format!("{} nodes have a second pod, {surge} may: {}", surging.len(), surging.join(", ")));
         }
