@@ -242,7 +242,8 @@ fn nobody_is_asked_any_more(hooked: &Hooked, down: &[&str]) {
     assert!(!said.contains("removed Validating"), "there is nothing left: {said}");
 }
 
-async fn a_pool_with_nodes_is_kept(hooked: &Hooked) {
+/// Has a pool `kept` with a node in it, and waits until webhooks keep it.
+pub(crate) async fn a_pool_with_nodes_is_kept(hooked: &Hooked) {
     ok(&hooked.kubectl(&["create", "-f", "-"], &of_every_kind("kept")[3].1.to_string()));
     let home = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "home",
         "labels": {"apps.openyurt.io/nodepool": "kept"}}});
