@@ -37,11 +37,20 @@ fn namesake() -> Edit {
     // Its API is not served here: the garbage collector leaves such alone.
     let owner =
         json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": NAME, "uid": "namesake", "controller": true}]);
-    let metadata = json!({"name": "namesake", "labels": {"app": NAME}, "ownerReferences": owner});
-    let spec = json!({"containers": [{"name": "main", "image": "other:1"}]});
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
-    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods");
-    Edit { what: "creates a pod of a namesake".into(), method: Method::POST, path, body: Some(pod) }
+    pod("creates a pod of a namesake", "namesake", NAME, owner, json!({}))
+}
+
+/// A user makes a pod that is none of the set's. `spec` is what it has besides its container.
+fn pod(what: &str, name: &str, label: &str, owners: Value, mut spec: Value) -> Edit {
+    spec["containers"] = json!([{"name": "main", "image": "other:1"}]);
+    let metadata = json!({"name": name, "labels": {"app": label}, "ownerReferences": owners});
+    let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec});
+    Edit {
+        what: what.into(),
+        method: Method::POST,
+        path: format!("/api/v1/namespaces/{NAMESPACE}/pods"),
+        body: Some(body),
+    }
 }
 
 /// Back to what the set was before the last change of its template or patches.
@@ -207,24 +216,19 @@ fn bystanders(nodes: &[String]) -> Vec<Edit> {
     // Of a kind that is not served: the garbage collector leaves such alone.
     let owner =
         json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": "w", "controller": true}]);
-    let node = nodes.first().cloned().unwrap_or_default();
-    let pod = |name: &str, label: &str, owners: Value| {
-        let spec = json!({"nodeName": node, "containers": [{"name": "main", "image": "other:1"}]});
-        let metadata = json!({"name": name, "labels": {"app": label}, "ownerReferences": owners});
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    };
-    let post = |what: &str, resource: &str, body: Value| Edit {
-        what: what.into(),
-        method: Method::POST,
-        path: resource.replace("{ns}", NAMESPACE),
-        body: Some(body),
-    };
+    let on = json!({"nodeName": nodes.first().cloned().unwrap_or_default()});
     let revision = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 7, "data": {},
         "metadata": {"name": "agent-foreign", "labels": {"app": NAME}, "ownerReferences": owner}});
+    let revision = Edit {
+        what: "creates a revision of another owner".into(),
+        method: Method::POST,
+        path: format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions"),
+        body: Some(revision),
+    };
     vec![
-        post("creates a pod of another owner", "/api/v1/namespaces/{ns}/pods", pod("foreign", NAME, owner)),
-        post("creates a pod of nobody", "/api/v1/namespaces/{ns}/pods", pod("stranger", "other", json!([]))),
-        post("creates a revision of another owner", "/apis/apps/v1/namespaces/{ns}/controllerrevisions", revision),
+        pod("creates a pod of another owner", "foreign", NAME, owner, on.clone()),
+        pod("creates a pod of nobody", "stranger", "other", json!([]), on),
+        revision,
     ]
 }
 
