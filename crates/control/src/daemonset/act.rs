@@ -10,7 +10,7 @@ use std::time::Duration;
 use dapple_plan::daemonset::cell::{Act, Why};
 use dapple_plan::daemonset::fleet::{Action, Decision};
 use dapple_plan::mutant::{Mutant, is_on};
-use futures::stream::{self, FuturesUnordered, StreamExt};
+use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tracing::info;
 
@@ -36,15 +36,18 @@ impl DaemonSets {
         memory: &mut Memory,
         decision: Decision,
     ) -> Result<Option<Duration>, kube::Error> {
-        let written = memory.written;
-        let (creations, others): (VecDeque<Action>, VecDeque<Action>) =
+        let (begun, written) = (Instant::now(), memory.written);
+        let (creations, mut others): (VecDeque<Action>, VecDeque<Action>) =
             decision.actions.into_iter().partition(|action| action.act == Act::Create);
+        // Invariant: what is sent was decided just now. The others would wait for these, and the world does not.
+        let is_all = others.len() <= AT_ONCE;
+        others.truncate(AT_ONCE);
         let acted = self.batch(set, memory, others).await;
-        let made = self.create_all(set, memory, creations).await;
+        let made = self.create_all(set, memory, creations, begun).await;
         acted?;
         // After a refusal there is no hurry. What came to nothing would be decided again, and come to nothing again, for
         // as long as our view is behind.
-        let has_more = made? || (decision.has_more && memory.refusals.is_empty());
+        let has_more = made? || ((decision.has_more || !is_all) && memory.refusals.is_empty());
         Ok(has_more.then_some(if memory.written > written || is_on(Mutant::HurriesInVain) {
             Duration::ZERO
         } else {
@@ -54,15 +57,14 @@ impl DaemonSets {
 
     /// Does several things at once; the first error is told.
     async fn batch(&self, set: &Set, memory: &mut Memory, actions: VecDeque<Action>) -> Result<(), kube::Error> {
-        let mut requests = Vec::new();
+        let mut under_way = FuturesUnordered::new();
         for action in actions {
             if let Some((key, request)) = self.prepare(set, memory, &action) {
-                requests.push(self.sent(set, action, key, request));
+                under_way.push(self.sent(set, action, key, request));
             }
         }
-        let mut outcomes = stream::iter(requests).buffer_unordered(AT_ONCE);
         let mut result = Ok(());
-        while let Some((action, key, outcome)) = outcomes.next().await {
+        while let Some((action, key, outcome)) = under_way.next().await {
             result = result.and(self.record(set, memory, &action, key, outcome));
         }
         result
@@ -71,16 +73,22 @@ impl DaemonSets {
     /// Makes pods, and goes on to the next ones without a pause for as long as there is nothing else to do and nobody
     /// waits to be told: requests that end one by one keep the API server busy, where rounds of them would end in a wait
     /// for the last. Should pods be refused, a few are enough to know: the first is made alone unless the last ones were
-    /// taken, and none is begun after a refusal. Returns whether there is something else to do.
+    /// taken, and none is begun after a refusal, or too long after it was decided (`begun`). Returns whether there is
+    /// something else to do.
     async fn create_all(
         &self,
         set: &Set,
         memory: &mut Memory,
         mut waiting: VecDeque<Action>,
+        begun: Instant,
     ) -> Result<bool, kube::Error> {
-        let (begun, mut is_stopped, mut found_more, mut result) = (Instant::now(), false, false, Ok(()));
+        let (mut is_stopped, mut found_more, mut result) = (false, false, Ok(()));
         let mut under_way = FuturesUnordered::new();
         loop {
+            if !waiting.is_empty() && begun.elapsed() >= LONGEST_FLOW {
+                waiting.clear();
+                found_more = true;
+            }
             let most = if memory.is_flowing { AT_ONCE } else { 1 };
             while under_way.len() < most
                 && let Some(action) = waiting.pop_front()

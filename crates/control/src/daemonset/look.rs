@@ -39,8 +39,16 @@ impl DaemonSets {
         if !memory.is_stale {
             self.take_in(set, memory, &changes);
         }
-        if (memory.is_stale || memory.known.is_none()) && !self.renew(set, memory).await? {
-            return Ok(Ended::Again(ECHO));
+        if memory.is_stale || memory.known.is_none() {
+            if !self.renew(set, memory).await? {
+                return Ok(Ended::Again(ECHO));
+            }
+            // While answers were waited for, the world went on. Invariant: what is decided is decided on what is known now.
+            let changes = self.take_news(set, memory);
+            if changes.is_stale {
+                return Ok(Ended::Again(Duration::ZERO));
+            }
+            self.take_in(set, memory, &changes);
         }
         let now = self.env.now().as_second();
         let Some(known) = memory.known.as_mut() else { return Ok(Ended::Again(ECHO)) };

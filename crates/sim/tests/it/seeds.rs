@@ -5,8 +5,10 @@ use std::process::Command;
 
 use dapple_control::family::Family;
 use dapple_plan::mutant::{self, Mutant};
+use dapple_sim::nodes::node_comes;
 use dapple_sim::run::{Outcome, run};
 use dapple_sim::scenario::Scenario;
+use dapple_sim::script::Script;
 use dapple_sim::shrink::{explain, shrink};
 use dapple_sim::sim::Violation;
 use dapple_sim::sweep::sweep;
@@ -14,6 +16,9 @@ use dapple_sim::trace::Trace;
 
 /// How many seeds every family must hold for in every test run.
 const SEEDS: u64 = 3_000;
+
+/// How many of them on many nodes.
+const MANY: u64 = 60;
 
 /// What can go wrong on the way, and what a script has happen to managers. A calm sea proves nothing: all were met.
 const FAULTS: [&str; 22] = [
@@ -54,19 +59,40 @@ fn every_family_holds_for_every_seed() {
 }
 
 /// Seeds of DaemonSets that have found a bug, beyond those of every test run.
-const ONCE_BROKEN: [u64; 23] = [
+const ONCE_BROKEN: [u64; 1] = [33547];
+
+/// As well, before there were faults of the second kind.
+const ONCE_BROKEN_PLAINLY: [u64; 23] = [
     3711, 7034, 7647, 9067, 15507, 15835, 19220, 19738, 19786, 23022, 25444, 29119, 31242, 31854, 35124, 36669, 37444,
     40022, 43337, 44187, 44392, 45946, 49987,
 ];
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    let scenario = Scenario::of(Family::DaemonSet);
-    let scenario = Scenario { script: scenario.plain, ..scenario };
-    for seed in ONCE_BROKEN {
-        let sum = sweep(&scenario, seed..seed + 1, None, |_, _| {}).unwrap();
-        assert_eq!(sum.failed, [], "seed {seed}");
+    let whole = Scenario::of(Family::DaemonSet);
+    let plain = Scenario { script: whole.plain, ..Scenario::of(Family::DaemonSet) };
+    for (scenario, seeds) in [(&whole, &ONCE_BROKEN[..]), (&plain, &ONCE_BROKEN_PLAINLY)] {
+        for seed in seeds {
+            let sum = sweep(scenario, *seed..seed + 1, None, |_, _| {}).unwrap();
+            assert_eq!(sum.failed, [], "seed {seed}");
+        }
     }
+}
+
+/// The script of a seed, on so many nodes that not everything can be done at once.
+fn on_many_nodes(seed: u64) -> Script {
+    let mut script = (Scenario::of(Family::DaemonSet).script)(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let more = (0..40).map(|number| node_comes(&format!("more-{number}"), &mut random));
+    script.setup.splice(0..0, more);
+    script
+}
+
+#[test]
+fn many_nodes_hold_as_well() {
+    let scenario = Scenario { script: on_many_nodes, ..Scenario::of(Family::DaemonSet) };
+    let sum = sweep(&scenario, 1..MANY + 1, None, |_, _| {}).unwrap();
+    assert_eq!(sum.failed, []);
 }
 
 #[test]
