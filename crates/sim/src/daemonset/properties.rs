@@ -177,19 +177,20 @@ impl DaemonSetProperties {
 
     fn pod(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
         let (pod, change) = (&write.change.object, write.change.kind);
-        let is_of_set = server.get(SETS, NAMESPACE, NAME).is_some_and(|set| is_owned_by(pod, &set));
+        let set = server.get(SETS, NAMESPACE, NAME);
+        let is_its = |pod: &Value| set.as_ref().is_some_and(|set| is_owned_by(pod, set));
         let (node, uid) = (node_of(pod).to_owned(), text(&pod["metadata"]["uid"]).to_owned());
         if write.is_ours() && change == ChangeKind::Added && write.under_way >= STRAGGLER {
             self.straggled.insert(uid.clone());
         }
         let here = self.pods.entry(node.clone()).or_default();
-        if change == ChangeKind::Deleted || !is_of_set || self.straggled.contains(&uid) {
+        if change == ChangeKind::Deleted || !is_its(pod) || self.straggled.contains(&uid) {
             here.remove(&uid);
         } else {
             here.insert(uid);
         }
         let pods_here = here.len();
-        if !is_of_set {
+        if !is_its(pod) {
             return Ok(());
         }
         if write.is_ours() && change == ChangeKind::Added && write.under_way < STRAGGLER {
@@ -199,13 +200,13 @@ impl DaemonSetProperties {
             if pods_here > 1 && !is_surge {
                 return Err(format!("a second pod on {node}: {name}"));
             }
-            if is_surge && live_on(server, &node) > 2 {
+            // Those of a set that was deleted, and made anew under its name, are not ours to wait for.
+            if is_surge && live_on(server, &node, is_its) > 2 {
                 return Err(format!("a third live pod on {node}: {name}"));
             }
             self.is_made_once(pod, &node, server)?;
             self.is_within_surge(write, &node, surge, server)?;
         }
-        let set = server.get(SETS, NAMESPACE, NAME);
         let was_available = |pod: &Value| set.as_ref().is_some_and(|set| is_available(pod, set, write.at));
         if write.change.previous.as_ref().is_some_and(|before| was_available(before)) {
             // It was back, whoever takes it away now: time alone may have made it available.
@@ -225,7 +226,7 @@ impl DaemonSetProperties {
     /// No more nodes have a second pod than may, of those that have been there all the while.
     fn is_within_surge(&self, write: &Write<'_>, node: &str, surge: usize, server: &Server) -> Result<(), String> {
         let was_closed = |node: &str| self.closed.get(node).is_some_and(|last| *last + write.memory > write.at);
-        let has_second = |node: &str| live_on(server, node) > 1 && !was_closed(node);
+        let has_second = |node: &str| live_on(server, node, is_of_set) > 1 && !was_closed(node);
         // Of this very set: what one of the same name before it left is not its own.
         let several = self.pods.iter().filter(|(_, pods)| pods.len() > 1).map(|(node, _)| node.as_str());
         let surging: Vec<&str> = several.filter(|node| has_second(node)).collect();
@@ -266,7 +267,7 @@ impl DaemonSetProperties {
         }
         let before = write.change.previous.as_deref().unwrap_or(pod);
         let is_wanted = is_as_asked(before, set, node);
-        let is_alone = self.pods.get(name).is_some_and(|here| here.len() == 1) && live_on(server, name) <= 1;
+        let is_alone = self.pods.get(name).is_some_and(|here| here.len() == 1) && live_on(server, name, is_of_set) <= 1;
         if is_wanted && is_alone && is_deletion(write) && !has_ended(before) {
             return Err(format!("{} on {name} is deleted though it is as it was asked for", name_of(pod)));
         }

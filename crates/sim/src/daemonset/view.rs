@@ -96,10 +96,10 @@ pub(super) fn has_ended(pod: &Value) -> bool {
     is_terminating(pod) || pod["status"]["phase"] == "Failed"
 }
 
-/// How many pods of the set live on a node.
-pub(super) fn live_on(server: &Server, node: &str) -> usize {
+/// How many of these pods live on a node.
+pub(super) fn live_on(server: &Server, node: &str, is_one: impl Fn(&Value) -> bool) -> usize {
     let pods = server.list("pods");
-    pods.iter().filter(|pod| is_of_set(pod) && node_of(pod) == node && !has_ended(pod)).count()
+    pods.iter().filter(|pod| is_one(pod) && node_of(pod) == node && !has_ended(pod)).count()
 }
 
 /// What the set asks for.
