@@ -13,6 +13,7 @@ use dapple_control::signal::Signal;
 use dapple_plan::certificate::{Lifetimes, next};
 use futures::future::{join_all, try_join_all};
 use http::Method;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -21,9 +22,11 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, says};
+use crate::hooks::{
+    CONVERT, DAEMONSET_CONFIGURATION, HOOKS, Hook, Reach, VALIDATING_CONFIGURATION, configurations, says,
+};
 use crate::secret::Contents;
 use crate::serve::{Identity, certified_key};
 use crate::trusted::Trusted;
@@ -196,8 +199,14 @@ impl Registrar {
                     std::fs::read_to_string(&path)
                         .map_err(|error| Error::File { path: path.display().to_string(), error })
                 };
+                // The authority last: all are replaced at once, perhaps right now, and it must not be older than the rest.
                 let (certificate, key, bundle) = (read("tls.crt")?, read("tls.key")?, read("ca.crt")?);
-                self.identity.set(&certificate, &key)?;
+                // The leader may get its files later than this replica, and what nobody trusts is no use to anybody.
+                if !self.identity.is_set() || self.is_trusted(&bundle).await? {
+                    self.identity.set(&certificate, &key)?;
+                } else {
+                    debug!("there is a certificate of another authority: it is used once that one is trusted");
+                }
                 Ok((self.trusted.lock().await.take(bundle), None))
             }
             Source::Own { secret, lifetimes } => {
@@ -212,6 +221,23 @@ impl Registrar {
                 Ok((contents.bundle(), Some(contents)))
             }
         }
+    }
+
+    /// Whether the API server is told to trust these authorities wherever it is told to ask us.
+    async fn is_trusted(&self, bundle: &str) -> Result<bool, Error> {
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.plain.clone());
+        for name in [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION] {
+            let what = || format!("ValidatingWebhookConfiguration {name}");
+            let found = configurations.get_opt(name).await.map_err(refused(what()))?.filter(is_labelled_ours);
+            let trusts = |hook: &ValidatingWebhook| {
+                let known = hook.client_config.ca_bundle.as_ref().map_or(&[][..], |known| &known.0);
+                String::from_utf8_lossy(known).contains(bundle.trim())
+            };
+            if !found.iter().flat_map(|found| found.webhooks.iter().flatten()).all(trusts) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The Secret's contents: of several replicas that find none, the first makes them.

@@ -203,3 +203,10 @@ pub(crate) async fn trusted(client: &Client) -> anyhow::Result<Value> {
     let found = request(client, Method::GET, &format!("{CONFIGURATIONS}/{kind}/{name}"), None).await?;
     Ok(found["webhooks"][0]["clientConfig"]["caBundle"].clone())
 }
+
+/// The certificate that replicas serve with, as it is in their Secret.
+pub(crate) async fn served(client: &Client) -> anyhow::Result<String> {
+    let path = "/api/v1/namespaces/dapple-system/secrets/dapple-webhook-certificates";
+    let found = request(client, Method::GET, path, None).await?;
+    Ok(found["data"]["tls.crt"].as_str().context("there is no certificate")?.to_owned())
+}

@@ -10,18 +10,18 @@ use kube::Client;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooked::{Hooked, admit, set, trusted};
+use crate::hooked::{Hooked, admit, served, set, trusted};
 use crate::load::{Pace, Times, load, told};
 
 const SECONDS: u32 = 60;
 /// `DAPPLE_PER_SECOND` asks for another rate, to find out what a machine bears.
 const PER_SECOND: u32 = 200;
 /// Replaced when a third is left: twice in a minute, with time for the steps in between.
-const LIFETIMES: [&str; 4] = ["--webhook-ca-lifetime", "40s", "--webhook-cert-lifetime", "40s"];
+const LIFETIMES: [&str; 4] = ["--webhook-ca-lifetime", "48s", "--webhook-cert-lifetime", "48s"];
 /// What an API server still has to do after its start and after our CRDs, schemas above all, takes so long on two cores.
 const CALM: Duration = Duration::from_secs(20);
-/// The one before, and two new ones.
-const AUTHORITIES: usize = 3;
+/// The one before, and two new ones; of certificates as well.
+const REPLACED: usize = 3;
 const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 /// Lines of each log that are shown if something failed, of those that say who leads, which step is taken, what is wrong.
 const SHOWN: usize = 25;
@@ -38,7 +38,7 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     let pace = Pace { per_second: wanted.unwrap_or(PER_SECOND), seconds: SECONDS };
     println!("\nrotation: {} admissions a second for {SECONDS} s, by two replicas", pace.per_second);
     let ended = CancellationToken::new();
-    let authorities = tokio::spawn(authorities(hooked.client.clone(), ended.clone()));
+    let replaced = tokio::spawn(replaced(hooked.client.clone(), ended.clone()));
     let client = hooked.client.clone();
     let loading = tokio::spawn(load(pace, move |number| {
         let name = format!("load-{}", number % 10);
@@ -59,7 +59,7 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     }
     let answers = loading.await??;
     ended.cancel();
-    let seen = authorities.await?;
+    let (authorities, certificates) = replaced.await?;
     let requests = answers.len();
     let times = Times::of(answers.iter().map(|(took, _)| *took));
     let failures: Vec<String> = answers.into_iter().filter_map(|(_, said)| Some(said.err()?.to_string())).collect();
@@ -70,8 +70,9 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
         format!("failed: {} of {requests}{}", failures.len(), told(&failures)),
         failures.is_empty() && requests > 0,
     );
-    let text = format!("authorities seen: {} (goal {AUTHORITIES})", seen.len());
-    check(missed, text, seen.len() >= AUTHORITIES);
+    for (name, seen) in [("authorities", authorities), ("certificates", certificates)] {
+        check(missed, format!("{name} seen: {} (goal {REPLACED})", seen.len()), seen.len() >= REPLACED);
+    }
     if !failures.is_empty() {
         logs.iter().for_each(|log| show(log));
     }
@@ -87,16 +88,17 @@ fn show(log: &Path) {
     }
 }
 
-/// Every authority that the API server is told to trust, until the end.
-async fn authorities(client: Client, ended: CancellationToken) -> BTreeSet<String> {
-    let mut seen = BTreeSet::new();
+/// Every authority that the API server is told to trust, and every certificate that replicas serve with, until the end.
+async fn replaced(client: Client, ended: CancellationToken) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut authorities, mut certificates) = (BTreeSet::new(), BTreeSet::new());
     while !ended.is_cancelled() {
         // What cannot be read now is read the next time.
         let bundle = trusted(&client).await.ok().and_then(|bundle| serde_json::from_value::<ByteString>(bundle).ok());
         let text = bundle.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default();
         let whole = text.split_inclusive(END_OF_CERTIFICATE).filter(|part| part.contains(END_OF_CERTIFICATE));
-        seen.extend(whole.map(|part| part.trim().to_owned()));
+        authorities.extend(whole.map(|part| part.trim().to_owned()));
+        certificates.extend(served(&client).await.ok());
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-    seen
+    (authorities, certificates)
 }

@@ -19,14 +19,15 @@ pub(crate) struct Hooked {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
     pub(crate) kubeconfig: PathBuf,
-    backend: Backend,
+    /// Where replicas are, if they are started.
+    pub(crate) backends: [Backend; 2],
     /// Where the API server comes.
     front: SocketAddr,
     _balancer: Balancer,
 }
 
 impl Hooked {
-    /// A cluster with three nodes, and room for a replica behind a balancer.
+    /// A cluster with three nodes, and room for two replicas behind a balancer.
     pub(crate) async fn start() -> Self {
         let (cluster, client) = own_cluster().await;
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
@@ -36,23 +37,24 @@ impl Hooked {
         }
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
         let address = || SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
-        let (backend, front) = (Backend { address: address(), health: address() }, address());
-        let balancer = Balancer::start(front, vec![backend]).await.unwrap();
-        Self { cluster, client, kubeconfig, backend, front, _balancer: balancer }
+        let backends = [(); 2].map(|()| Backend { address: address(), health: address() });
+        let front = address();
+        let balancer = Balancer::start(front, backends.to_vec()).await.unwrap();
+        Self { cluster, client, kubeconfig, backends, front, _balancer: balancer }
     }
 
-    /// Starts it.
+    /// Starts the only one.
     pub(crate) fn replica(&self) -> Manager {
-        self.replica_with(&[])
+        self.replica_with(0, &[])
     }
 
-    /// As [`Hooked::replica`], with more flags.
-    pub(crate) fn replica_with(&self, flags: &[&str]) -> Manager {
-        let Backend { address, health } = self.backend;
+    /// Starts one of two, with more flags.
+    pub(crate) fn replica_with(&self, number: usize, flags: &[&str]) -> Manager {
+        let Backend { address, health } = self.backends[number];
         let (address, health) = (address.to_string(), health.to_string());
         let url = format!("https://{}", self.front);
         let own = ["--listen", &health, "--webhook-listen", &address, "--webhook-url", &url];
-        Manager::with(&self.kubeconfig, self.cluster.log("replica"), &[&own[..], flags].concat())
+        Manager::with(&self.kubeconfig, self.cluster.log(&format!("replica-{number}")), &[&own[..], flags].concat())
     }
 
     /// Waits until webhooks are asked.
@@ -325,18 +327,23 @@ fn nobody_answers(hooked: &Hooked) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_registered_that_nobody_reaches() {
     let hooked = Hooked::start().await;
-    let Backend { address, health } = hooked.backend;
-    let own = ["--listen", &health.to_string(), "--webhook-listen", &address.to_string()];
-    let manager = Manager::with(&hooked.kubeconfig, hooked.cluster.log("replica"), &own);
+    let Backend { address, health } = hooked.backends[0];
+    // Also in another namespace: with what is installed for it, and nothing else.
+    let place = ["--namespace", "fleet", "--yes", "--kubeconfig", hooked.cluster.admin_kubeconfig().to_str().unwrap()];
+    let installed = dapple(&[&["up", "--cluster"], &place[..]].concat());
+    assert!(ok(&installed).contains("dapple manager --namespace fleet"), "{}", text(&installed.stdout));
+    let kubeconfig = hooked.cluster.kubeconfig_for("system:serviceaccount:fleet:dapple-manager", &[]).await.unwrap();
+    let own = ["--listen", &health.to_string(), "--webhook-listen", &address.to_string(), "--namespace", "fleet"];
+    let mut manager = Manager::with(&kubeconfig, hooked.cluster.log("replica"), &own);
     eventually("it says why nothing is registered", || async {
         let said = manager.log_text();
-        if said.contains("Service dapple-system/dapple-webhook leads to no manager") { Ok(()) } else { Err(said) }
+        if said.contains("Service fleet/dapple-webhook leads to no manager") { Ok(()) } else { Err(said) }
     })
     .await;
     let registered = || hooked.kubectl(&["get", "validatingwebhookconfiguration/dapple-validator"], "");
     failed(&registered());
     let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "webhook", "namespace": "dapple-system", "labels": {"kubernetes.io/service-name": "dapple-webhook"}},
+        "metadata": {"name": "webhook", "namespace": "fleet", "labels": {"kubernetes.io/service-name": "dapple-webhook"}},
         "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}], "ports": [{"port": 9443}]});
     apply(&hooked.client, &slice).await.unwrap();
     eventually("it is registered", || async {
@@ -344,6 +351,12 @@ async fn nothing_is_registered_that_nobody_reaches() {
         if said.status.success() { Ok(()) } else { Err(manager.log_text()) }
     })
     .await;
-    drop(manager);
+    assert!(!manager.log_text().contains("forbidden"), "{}", manager.log_text());
+    let said = dapple(&[&["down", "--cluster"], &place[..]].concat());
+    assert!(text(&said.stderr).contains("by the lease fleet/dapple-manager"), "{}", text(&said.stderr));
+    manager.signal(Signal::TERM);
+    assert!(manager.wait().success(), "{}", manager.log_text());
+    ok(&dapple(&[&["down", "--cluster"], &place[..]].concat()));
+    failed(&registered());
     hooked.cluster.stop().await.unwrap();
 }
