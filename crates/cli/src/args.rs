@@ -94,6 +94,9 @@ pub(crate) struct UpArgs {
     /// Start nothing: install dapple's APIs and permissions into the cluster that KUBECONFIG names, after asking.
     #[arg(long)]
     pub(crate) cluster: bool,
+    /// With --cluster: the namespace for dapple. Give `dapple manager` the same.
+    #[arg(long, requires = "cluster", default_value = NAMESPACE, value_parser = namespace_name)]
+    pub(crate) namespace: String,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// With --cluster: do not ask.
@@ -109,6 +112,9 @@ pub(crate) struct DownArgs {
     /// APIs, objects and pods stay.
     #[arg(long)]
     pub(crate) cluster: bool,
+    /// With --cluster: the namespace that dapple is in.
+    #[arg(long, requires = "cluster", default_value = NAMESPACE, value_parser = namespace_name)]
+    pub(crate) namespace: String,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// With --cluster: do not ask.
@@ -261,8 +267,8 @@ pub(crate) struct ManagerArgs {
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:9440")]
     pub(crate) listen: SocketAddr,
-    /// Namespace of the lease.
-    #[arg(long, default_value = NAMESPACE)]
+    /// The manager's namespace: of its lease, its Service and its Secret.
+    #[arg(long, default_value = NAMESPACE, value_parser = namespace_name)]
     pub(crate) namespace: String,
     /// Name of the lease by which one of several managers leads.
     #[arg(long, default_value = LEASE)]
@@ -350,6 +356,11 @@ fn cluster_name(text: &str) -> Result<String, String> {
     } else {
         Err("use 1 to 40 lower-case letters, digits and dashes, not starting with a dash".to_owned())
     }
+}
+
+/// The name of a namespace.
+fn namespace_name(text: &str) -> Result<String, String> {
+    dapple_api::syntax::dns_label(text).map(|()| text.to_owned())
 }
 
 /// As many nodes as two cores can play.

@@ -17,18 +17,21 @@ use crate::connect;
 use crate::output::{confirmed, say};
 
 /// Namespace, service account and permissions of the manager.
-const PERMISSIONS: &str = include_str!("../../../config/rbac.yaml");
+fn permissions(namespace: &str) -> String {
+    // Nothing else in it has this name, or a part of it.
+    include_str!("../../../config/rbac.yaml").replace(NAMESPACE, namespace)
+}
 
 /// The manager's account, which these permissions are for.
-pub(crate) fn manager_account() -> ServiceAccount {
-    ServiceAccount { namespace: NAMESPACE.to_owned(), name: "dapple-manager".to_owned() }
+pub(crate) fn manager_account(namespace: &str) -> ServiceAccount {
+    ServiceAccount { namespace: namespace.to_owned(), name: "dapple-manager".to_owned() }
 }
 
 /// Installs the CRDs, the manager's permissions, and the policies on who may write what makes it change pods. Returns the
 /// CRDs that another product serves.
-pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
+pub(crate) async fn install(client: &Client, namespace: &str) -> anyhow::Result<Vec<String>> {
     let crds = install_crds(client).await.context("cannot install the CRDs")?;
-    apply_yaml(client, PERMISSIONS).await.context("cannot install the manager's permissions")?;
+    apply_yaml(client, &permissions(namespace)).await.context("cannot install the manager's permissions")?;
     install_policies(client)
         .await
         .context("cannot install the policies on who may write PodMarkers and OverridePolicies")?;
@@ -39,15 +42,15 @@ pub(crate) async fn install(client: &Client) -> anyhow::Result<Vec<String>> {
 pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let server = config.cluster_url.to_string();
-    let client = Client::try_from(config)?;
+    let (client, namespace) = (Client::try_from(config)?, &args.namespace);
     // It would put everything back.
-    if let Some(holder) = leader(&client, NAMESPACE, LEASE, Env::system().now()).await? {
+    if let Some(holder) = leader(&client, namespace, LEASE, Env::system().now()).await? {
         bail!(
-            "a manager runs at {server}, {holder} by the lease {NAMESPACE}/{LEASE}: stop all managers first, and wait until \
+            "a manager runs at {server}, {holder} by the lease {namespace}/{LEASE}: stop all managers first, and wait until \
              the lease has ended"
         );
     }
-    let what = "take dapple's webhooks, policies and permissions, and the namespace dapple-system, out of";
+    let what = format!("take dapple's webhooks, policies and permissions, and the namespace {namespace}, out of");
     if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
         return Ok(ExitCode::from(1));
@@ -57,7 +60,9 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     let policies = author_policies().into_iter().flat_map(|policy| policy.objects.into_iter().rev());
     removal.extend(remove(&client, policies).await.context("cannot remove the policies")?);
     removal.extend(off(&client).await.context("cannot remove the policies on tenancy")?);
-    removal.extend(remove_yaml(&client, PERMISSIONS).await.context("cannot remove the manager's permissions")?);
+    removal.extend(
+        remove_yaml(&client, &permissions(namespace)).await.context("cannot remove the manager's permissions")?,
+    );
     removal.removed.iter().for_each(|object| say!("removed {object}"));
     removal.foreign.iter().for_each(|object| say!("left alone: {object} is not dapple's"));
     say!("\ndapple is out of {server}. Its CRDs stay, with every object, and pods go on as they are.");
@@ -68,19 +73,23 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
 pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let server = config.cluster_url.to_string();
-    let what = "install dapple's CRDs, the namespace dapple-system with the manager's permissions, and policies on who may \
-                write PodMarkers and OverridePolicies, into";
+    let namespace = &args.namespace;
+    let what = format!(
+        "install dapple's CRDs, the namespace {namespace} with the manager's permissions, and policies on who may write \
+         PodMarkers and OverridePolicies, into"
+    );
     if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
         return Ok(ExitCode::from(1));
     }
     let client = Client::try_from(config)?;
-    let foreign = install(&client).await?;
+    let foreign = install(&client, namespace).await?;
     say!("Installed dapple's APIs and permissions into {server}");
     for crd in foreign {
         say!("  left alone: {crd} belongs to another product;");
         say!("              {}", way_over(&crd));
     }
-    say!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager");
+    let flag = if namespace == NAMESPACE { String::new() } else { format!(" --namespace {namespace}") };
+    say!("\nRun the manager with this cluster's kubeconfig:\n  dapple manager{flag}");
     Ok(ExitCode::SUCCESS)
 }

@@ -49,7 +49,7 @@ async fn start(args: EnforceArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(1));
         }
     }
-    enforce(&client, &Tenancy { label, action, manager: manager_account() }).await?;
+    enforce(&client, &Tenancy { label, action, manager: manager_account(&args.manager_namespace) }).await?;
     let before = now.map_or(String::new(), |before| format!(", before as {}", before.action));
     say!("Enforced as {action}{before}; every API server knows within seconds.");
     say!("DaemonSets and the tenants of namespaces are for who has the permission {PERMISSION}:");

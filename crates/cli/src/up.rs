@@ -15,7 +15,7 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::UpArgs;
+use crate::args::{NAMESPACE, UpArgs};
 use crate::install::{install, into_cluster, manager_account};
 use crate::output::say;
 use crate::status::{is_ready, view};
@@ -114,7 +114,7 @@ async fn bring_up(args: &UpArgs, progress: &Arc<dyn Progress>) -> anyhow::Result
     let client = cluster.client().await?;
 
     progress.started("installing dapple");
-    install(&client).await?;
+    install(&client, NAMESPACE).await?;
     let manager = start_manager(&cluster).await?;
     progress.started(&format!("creating {node_count} nodes"));
     cluster.apply_fleet(&fleet).await?;
@@ -143,7 +143,7 @@ fn fleet(args: &UpArgs) -> anyhow::Result<Fleet> {
 
 async fn start_manager(cluster: &Cluster) -> anyhow::Result<Attached> {
     // As in production, so it runs with exactly the permissions it has there.
-    let kubeconfig = cluster.kubeconfig_for(&manager_account().user(), &[]).await?;
+    let kubeconfig = cluster.kubeconfig_for(&manager_account(NAMESPACE).user(), &[]).await?;
     let health = format!("127.0.0.1:{}", cluster.choose_port()?);
     std::fs::write(health_file(cluster), &health)?;
     let program = std::env::current_exe().context("cannot find the dapple program itself")?;

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use dapple_api::partition::{Action, TenantLabel};
 
-use super::{ConnectArgs, Output};
+use super::{ConnectArgs, NAMESPACE, Output, namespace_name};
 
 #[derive(Debug, Args)]
 pub(crate) struct TenancyArgs {
@@ -44,6 +44,9 @@ pub(crate) struct EnforceArgs {
     pub(crate) action: EnforceAs,
     #[command(flatten)]
     pub(crate) label: LabelArgs,
+    /// The manager's namespace: it writes the status of every tenant's DaemonSets.
+    #[arg(long, value_name = "NAME", default_value = NAMESPACE, value_parser = namespace_name)]
+    pub(crate) manager_namespace: String,
     /// Do not ask.
     #[arg(long)]
     pub(crate) yes: bool,

@@ -51,6 +51,8 @@ fn bad_input_is_named() {
         (vec!["up", "--kubeconfig", missing], vec!["--cluster"]),
         (vec!["manager", "--lease-duration", "1s"], vec!["--lease-duration", "3s"]),
         (vec!["up", "--cluster", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["up", "--namespace", "fleet"], vec!["--cluster"]),
+        (vec!["manager", "--namespace", "No Name"], vec!["--namespace", "lower-case"]),
         (vec!["rollout", "status", "ds.apps/x"], vec!["Kubernetes' own kind", "kubectl"]),
         (vec!["rollout", "pause", "deploy/x"], vec!["deploy", "daemonset/NAME"]),
         (vec!["rollout", "resume", "ds"], vec!["daemonset/NAME"]),
