@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use dapple_api::daemonset::{DaemonSet, DaemonSetSpec};
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{Reason, Verdict};
-use dapple_edit::daemonset::{blame, judge_set, place_of};
+use dapple_edit::daemonset::{blame, judge_patch, judge_set, place_of};
 use dapple_edit::edit::EditError;
 use dapple_edit::render::hash;
 use dapple_plan::census::Class;
 use dapple_plan::daemonset::kinds::{Kind, Overruled, Parts, fights, kinds, selectors};
+use serde_json::json;
 
 use crate::ask::{Answers, Asker, Told, locked};
 use crate::memory::{Key, Memory};
@@ -26,23 +27,32 @@ pub struct DaemonSets {
     asker: Arc<Asker>,
     /// Patches that overrule each other: it takes several renderings to find out.
     overruled: Mutex<Memory<Arc<[Overruled]>>>,
+    /// Patches of which the rules have nothing to say: that takes a rendering of each. What they have something to say of
+    /// is corrected, and seldom seen again.
+    sound: Mutex<Memory<()>>,
 }
 
 /// Names the renderings of a DaemonSet.
 struct Hashes {
-    template: String,
-    patches: Vec<String>,
+    template: Arc<str>,
+    patches: Vec<Arc<str>>,
 }
 
 impl Hashes {
     fn of(spec: &DaemonSetSpec) -> Self {
-        let patches = spec.patches.iter().map(|patch| hash(&patch.patch.0)).collect();
-        Self { template: hash(&spec.template.0), patches }
+        let patches = spec.patches.iter().map(|patch| hash(&patch.patch.0).into()).collect();
+        Self { template: hash(&spec.template.0).into(), patches }
     }
 
     fn key(&self, kind: &Kind) -> Key {
         let applied = kind.patches.iter().filter_map(|index| self.patches.get(*index));
         std::iter::once(&self.template).chain(applied).cloned().collect()
+    }
+
+    /// Names what a verdict on a patch follows from. Its place says nothing where there is nothing to be said.
+    fn key_of_patch(&self, spec: &DaemonSetSpec, place: usize) -> Key {
+        let selectors = hash(&json!([spec.selector, spec.patches[place].selector]));
+        vec![self.template.clone(), self.patches[place].clone(), selectors.into()]
     }
 }
 
@@ -101,7 +111,7 @@ fn sound_kinds(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Cl
 impl DaemonSets {
     /// Asks the API server by this.
     pub fn new(asker: Arc<Asker>) -> Self {
-        Self { asker, overruled: Mutex::default() }
+        Self { asker, overruled: Mutex::default(), sound: Mutex::default() }
     }
 
     /// Everything that is to be said of a DaemonSet. `classes` sorts the nodes of the cluster by selectors.
@@ -111,13 +121,12 @@ impl DaemonSets {
         old: Option<&DaemonSet>,
         classes: impl Fn(&[Selector]) -> Vec<Class>,
     ) -> Verdict {
-        let mut verdict = judge_set(set, old);
+        let (spec, hashes) = (&set.spec, Hashes::of(&set.spec));
+        let mut verdict = self.by_rules(set, old, &hashes);
         if let Some(old) = old {
-            verdict.excuse(&judge_set(old, None));
+            verdict.excuse(&self.by_rules(old, None, &Hashes::of(&old.spec)));
         }
-        let spec = &set.spec;
-        let kinds = sound_kinds(spec, &classes, &verdict);
-        let (parts, hashes) = (Parts::of(spec), Hashes::of(spec));
+        let (parts, kinds) = (Parts::of(spec), sound_kinds(spec, &classes, &verdict));
         // Without any node there is nothing to be said of those that patches match.
         if kinds.iter().any(|kind| kind.nodes > 0) {
             for kind in kinds.iter().filter(|kind| kind.nodes == 0) {
@@ -131,6 +140,21 @@ impl DaemonSets {
         let before = old.map(|old| Before::of(&old.spec, classes)).unwrap_or_default();
         self.ask_new(spec, (&parts, &hashes), &kinds, &before, &mut verdict).await;
         verdict
+    }
+
+    /// What is to be said of a DaemonSet without a cluster.
+    fn by_rules(&self, set: &DaemonSet, old: Option<&DaemonSet>, hashes: &Hashes) -> Verdict {
+        judge_set(set, old, |place| {
+            let key = hashes.key_of_patch(&set.spec, place);
+            if locked(&self.sound).get(&key).is_some() {
+                return Verdict::default();
+            }
+            let verdict = judge_patch(&set.spec, place);
+            if verdict == Verdict::default() {
+                locked(&self.sound).put(key, ());
+            }
+            verdict
+        })
     }
 
     /// Which patches of a kind overrule which.

@@ -1,12 +1,13 @@
 //! What was found out about kinds of pods, so that nobody is asked twice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Kinds of pods that are remembered.
 const MOST_KNOWN: usize = 4_096;
 
 /// What names a rendering: the hash of its template, and of each patch in order.
-pub type Key = Vec<String>;
+pub type Key = Vec<Arc<str>>;
 
 /// What was found out about kinds of pods. What nobody has asked for longest is forgotten first.
 pub(crate) struct Memory<T> {
@@ -53,7 +54,7 @@ mod tests {
     #[test]
     fn what_nobody_asks_for_is_forgotten_first() {
         let mut memory = Memory::default();
-        let key = |number: usize| vec![number.to_string()];
+        let key = |number: usize| vec![number.to_string().into()];
         (0..MOST_KNOWN).for_each(|number| memory.put(key(number), number));
         assert_eq!(memory.get(&key(0)), Some(0));
         memory.put(key(MOST_KNOWN), MOST_KNOWN);

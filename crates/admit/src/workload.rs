@@ -1,6 +1,7 @@
 //! Applications in pools: what the API server says of every kind of pod that would come of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use dapple_api::verdict::Verdict;
 use dapple_edit::blame::{Blame, blame, within};
@@ -63,15 +64,15 @@ fn pods_of(object: &Value) -> Vec<Pods<'_>> {
     let of_template = |(name, kind): (&'static str, Document)| {
         let document = &spec["workloadTemplate"][name];
         let template = kind.template(document).filter(|template| template.is_object())?;
-        Some(Pods { name, kind, document, patch: None, key: vec![hash(template)] })
+        Some(Pods { name, kind, document, patch: None, key: vec![hash(template).into()] })
     };
     let mut all: Vec<Pods<'_>> = TEMPLATES.into_iter().filter_map(of_template).collect();
     if let [Pods { name, kind, document, .. }] = all[..] {
-        let base = hash(document);
+        let base: Arc<str> = hash(document).into();
         let pools = spec["topology"]["pools"].as_array().into_iter().flatten().enumerate();
         all.extend(pools.filter(|(_, pool)| !pool["patch"].is_null()).map(|(index, pool)| {
             let (place, patch) = (format!("spec.topology.pools[{index}].patch"), &pool["patch"]);
-            let key = vec![name.to_owned(), base.clone(), hash(patch)];
+            let key = vec![name.into(), base.clone(), hash(patch).into()];
             Pods { name, kind, document, patch: Some((place, patch)), key }
         }));
     }

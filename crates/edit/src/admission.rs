@@ -67,6 +67,10 @@ fn unreadable_overrider(policy: &Value) -> Option<FieldError> {
 
 /// Reads an object as its type. What cannot be read is one error, since nothing is known of what comes behind it.
 pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
+    // Keeping track of where one is takes as long as reading, and only who cannot go on wants to know.
+    if let Ok(read) = T::deserialize(object) {
+        return Ok(read);
+    }
     serde_path_to_error::deserialize(object).map_err(|error| {
         let path = error.path().to_string();
         let message = error.inner().to_string();

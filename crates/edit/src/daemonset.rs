@@ -9,7 +9,7 @@ use dapple_api::selector::{Selector, SelectorError};
 use crate::edit::{Change, Edit, Source};
 
 pub use blame::blame;
-pub use judge::{judge, judge_set};
+pub use judge::{judge, judge_patch, judge_set};
 
 /// A patch, ready to be applied to the nodes it is for.
 #[derive(Debug, Clone, PartialEq)]

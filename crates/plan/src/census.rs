@@ -112,8 +112,8 @@ impl Census {
         for Requirement { key, test } in selector.requirements() {
             let values = self.labels.get(key.as_str());
             let places_of = |having: &mut dyn Iterator<Item = &Vec<u32>>| {
-                let mut places = Places::default();
-                having.flatten().for_each(|place| places.set(*place));
+                let mut places = Places(vec![0; self.all.0.len()]);
+                having.for_each(|having| places.set_all(having));
                 places
             };
             // A value is looked up, not looked for: a label may have as many values as there are nodes.
@@ -166,6 +166,15 @@ impl Places {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= 1 << (place % 64);
+    }
+
+    /// There has to be room for them.
+    fn set_all(&mut self, places: &[u32]) {
+        for place in places {
+            if let Some(word) = self.0.get_mut(*place as usize / 64) {
+                *word |= 1 << (place % 64);
+            }
+        }
     }
 
     fn has(&self, place: u32) -> bool {

@@ -13,17 +13,21 @@ use kube::client::Body;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// A cluster that answers nothing.
-fn dead_client() -> Client {
-    let service = tower::service_fn(|_: http::Request<Body>| async {
-        Err::<http::Response<Body>, _>(std::io::Error::other("nobody answers"))
+/// A cluster that answers nothing, or always the same.
+fn client(says: Option<(u16, Vec<u8>)>) -> Client {
+    let service = tower::service_fn(move |_: http::Request<Body>| {
+        let says = says.clone();
+        async move {
+            let (code, body) = says.ok_or_else(|| std::io::Error::other("nobody answers"))?;
+            http::Response::builder().status(code).body(Body::from(body)).map_err(std::io::Error::other)
+        }
     });
     Client::new(service, "default")
 }
 
-fn judges() -> Arc<Judges> {
+fn judges(client: Client) -> Judges {
     let metrics = Arc::new(Metrics::new());
-    Arc::new(Judges::new(dead_client(), "dapple-system".to_owned(), Arc::new(Surroundings::default()), metrics))
+    Judges::new(client, "dapple-system".to_owned(), Arc::new(Surroundings::default()), metrics)
 }
 
 static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(objects);
@@ -92,10 +96,10 @@ fn spoil(document: &mut Value, mut place: usize, with: Value) {
     }
 }
 
-fn answered(body: &[u8]) -> Result<(), TestCaseError> {
+fn answered(body: &[u8], says: Option<(u16, Vec<u8>)>) -> Result<(), TestCaseError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let _inside = runtime.enter();
-    let judges = judges();
+    let judges = judges(client(says));
     for job in [Job::Validate, Job::Delete, Job::Default] {
         match runtime.block_on(judges.answer(job, body)) {
             Ok(answer) => prop_assert!(answer["response"]["allowed"].is_boolean(), "{answer}"),
@@ -129,7 +133,7 @@ proptest! {
         for (place, with) in spoilt {
             spoil(&mut review, place, with);
         }
-        answered(review.to_string().as_bytes())?;
+        answered(review.to_string().as_bytes(), None)?;
     }
 
     #[test]
@@ -145,7 +149,25 @@ proptest! {
             bytes[place] = byte;
         }
         bytes.truncate(end.index(bytes.len()) + 1);
-        answered(&bytes)?;
+        answered(&bytes, None)?;
+    }
+
+    #[test]
+    fn whatever_the_api_server_says_there_is_an_answer(
+        number in any::<prop::sample::Index>(),
+        code in prop::sample::select(vec![200_u16, 201, 400, 403, 404, 409, 422, 429, 500, 503]),
+        message in "(PodTemplate in version \"v1\" cannot be handled as a PodTemplate: )?((unknown|duplicate) field \"[a-z.\\[\\]0-9=\"é]{0,20}|.{0,30}){0,3}",
+        fields in prop::collection::vec("(template|template\\.)?[a-zA-Z.\\[\\]0-9=é]{0,20}", 0..3),
+        spoilt in prop::collection::vec((any::<usize>(), any_json()), 0..2),
+    ) {
+        let causes: Vec<Value> = fields.iter().map(|field| json!({"field": field, "message": message})).collect();
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code,
+            "reason": "Invalid", "message": message, "details": {"causes": causes}});
+        for (place, with) in spoilt {
+            spoil(&mut status, place, with);
+        }
+        let review = review(number.get(&OBJECTS), &Value::Null);
+        answered(review.to_string().as_bytes(), Some((code, status.to_string().into_bytes())))?;
     }
 }
 
@@ -153,6 +175,6 @@ proptest! {
 fn every_hook_answers_every_object() {
     assert!(HOOKS.len() > 10);
     for object in objects() {
-        answered(review(&object, &object).to_string().as_bytes()).unwrap();
+        answered(review(&object, &object).to_string().as_bytes(), None).unwrap();
     }
 }

@@ -14,34 +14,41 @@ use crate::render::render_unnamed;
 /// Everything that is to be said of a DaemonSet of v1beta1 without a cluster. Fields that are not known are no mistakes
 /// here: they may be newer than this table, and the API server knows.
 pub fn judge(object: &Value, old: Option<&Value>) -> Verdict {
-    match read(object) {
-        Ok(set) => judge_set(&set, old.and_then(|old| read(old).ok()).as_ref()),
+    match read::<DaemonSet>(object) {
+        Ok(set) => {
+            let old = old.and_then(|old| read(old).ok());
+            judge_set(&set, old.as_ref(), |place| judge_patch(&set.spec, place))
+        }
         Err(error) => error.into(),
     }
 }
 
-/// As [`judge`], of one that has been read.
-pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
+/// As [`judge`], of one that has been read. `judge_patch` says what [`judge_patch`] says of the patch at a place.
+pub fn judge_set(set: &DaemonSet, old: Option<&DaemonSet>, judge_patch: impl FnMut(usize) -> Verdict) -> Verdict {
     let mut verdict = validate(set, old);
-    let spec = &set.spec;
-    let (compiled, _) = patches("", &spec.patches);
-    let mut before = Verdict::default();
-    validate_template(&spec.template.0, "", &mut before);
-    for (index, patch) in spec.patches.iter().enumerate() {
-        let field = format!("spec.patches[{index}].patch");
-        let found = check_patch(Document::PodTemplate, &patch.patch.0);
-        let is_wrong = |mistake: &Mistake| !matches!(mistake, Mistake::UnknownField { .. });
-        let mut is_whole = true;
-        for finding in found.iter().filter(|finding| is_wrong(&finding.mistake)) {
-            is_whole = false;
-            verdict.refuse(within(&field, &finding.path.to_string()), Reason::Invalid, finding.mistake.to_string());
-        }
-        let compiled = compiled.iter().find(|patch| patch.place == index);
-        let Some(edit) = compiled.filter(|_| is_whole).map(|patch| &patch.edit) else { continue };
-        match render_unnamed(Document::PodTemplate, &spec.template.0, &[edit]) {
-            Ok(template) => check_rendered(spec, &template, before.is_ok(), &field, &mut verdict),
-            Err(error) => verdict.refuse(field, Reason::Invalid, error.problem.to_string()),
-        }
+    (0..set.spec.patches.len()).map(judge_patch).for_each(|of_patch| verdict.extend(of_patch));
+    verdict
+}
+
+/// What is to be said of the patch at a place, and of what it makes of the template. It follows from its place, the patch
+/// with its selector, and the template with the set's selector alone, so it can be remembered with them.
+pub fn judge_patch(spec: &DaemonSetSpec, place: usize) -> Verdict {
+    let mut verdict = Verdict::default();
+    let Some(patch) = spec.patches.get(place) else { return verdict };
+    let field = format!("spec.patches[{place}].patch");
+    let found = check_patch(Document::PodTemplate, &patch.patch.0);
+    let is_wrong = |mistake: &Mistake| !matches!(mistake, Mistake::UnknownField { .. });
+    for finding in found.iter().filter(|finding| is_wrong(&finding.mistake)) {
+        verdict.refuse(within(&field, &finding.path.to_string()), Reason::Invalid, finding.mistake.to_string());
+    }
+    let (compiled, _) = patches("", std::slice::from_ref(patch));
+    let [compiled] = compiled.as_slice() else { return verdict };
+    if !verdict.is_ok() {
+        return verdict;
+    }
+    match render_unnamed(Document::PodTemplate, &spec.template.0, &[&compiled.edit]) {
+        Ok(template) => check_rendered(spec, &template, &field, &mut verdict),
+        Err(error) => verdict.refuse(field, Reason::Invalid, error.problem.to_string()),
     }
     verdict
 }
@@ -52,7 +59,7 @@ fn within(field: &str, path: &str) -> String {
 }
 
 /// What a patch may not make of the template. What is wrong with one that was wrong before is no fault of the patch.
-fn check_rendered(spec: &DaemonSetSpec, template: &Value, was_right: bool, field: &str, verdict: &mut Verdict) {
+fn check_rendered(spec: &DaemonSetSpec, template: &Value, field: &str, verdict: &mut Verdict) {
     let base = &spec.template.0;
     let selects = |labels: &Value, selector: &Selector| selector.matches(|key| labels[key].as_str());
     if let Ok(selector) = Selector::new(&spec.selector)
@@ -62,7 +69,9 @@ fn check_rendered(spec: &DaemonSetSpec, template: &Value, was_right: bool, field
         let text = "a patch may not change labels that spec.selector selects on: its pods would not be known";
         verdict.refuse(format!("{field}.metadata.labels"), Reason::Forbidden, text);
     }
-    if was_right {
+    let mut before = Verdict::default();
+    validate_template(base, "", &mut before);
+    if before.is_ok() {
         validate_template(template, field, verdict);
     }
 }

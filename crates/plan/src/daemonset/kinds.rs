@@ -110,7 +110,11 @@ pub fn fights<O: AsRef<[Overruled]>>(
 ) -> Vec<String> {
     let mut told = BTreeSet::new();
     let mut found = Vec::new();
-    for kind in kinds.iter().filter(|kind| has_equals(spec, &kind.patches)) {
+    for kind in kinds {
+        // To find out takes several renderings, and each two are told of once.
+        if equals(spec, &kind.patches).all(|pair| told.contains(&pair)) {
+            continue;
+        }
         for Overruled { loser, winner, path } in overruled(kind).as_ref() {
             let (loser, winner) = (kind.patches[*loser], kind.patches[*winner]);
             let are_equal = spec.patches[loser].priority() == spec.patches[winner].priority();
@@ -126,8 +130,11 @@ pub fn fights<O: AsRef<[Overruled]>>(
     found
 }
 
-fn has_equals(spec: &DaemonSetSpec, applied: &[usize]) -> bool {
-    applied.windows(2).any(|pair| spec.patches[pair[0]].priority() == spec.patches[pair[1]].priority())
+/// Each two patches of equal priority, in the order in which they apply.
+fn equals(spec: &DaemonSetSpec, applied: &[usize]) -> impl Iterator<Item = (usize, usize)> {
+    let later = move |at: usize| applied[at + 1..].iter().copied();
+    let pairs = applied.iter().enumerate().flat_map(move |(at, one)| later(at).map(|other| (*one, other)));
+    pairs.filter(|(one, other)| spec.patches[*one].priority() == spec.patches[*other].priority())
 }
 
 #[cfg(test)]
@@ -182,6 +189,14 @@ mod tests {
         let overruled = |kind: &Kind| Parts::of(&spec).overruled(&kind.patches);
         let told = |patches: &[usize]| fights(&spec, &[Kind { patches: patches.to_vec(), nodes }], overruled);
         assert_eq!(told(&[1, 0]), Vec::<String>::new(), "a priority says what is meant");
+        let pair = Kind { patches: vec![1, 2], nodes };
+        let asked = std::cell::Cell::new(0);
+        let count = |kind: &Kind| {
+            asked.set(asked.get() + 1);
+            overruled(kind)
+        };
+        assert_eq!(fights(&spec, &[pair.clone(), pair], count).len(), 1);
+        assert_eq!(asked.get(), 1, "what is told already is not looked for again");
         let fight = told(&[1, 2]);
         assert_eq!(fight.len(), 1);
         assert!(fight[0].starts_with("spec.patches[1]: spec.patches[2] overrules it at "), "{fight:?}");
