@@ -62,8 +62,7 @@ struct Before(BTreeMap<Key, bool>);
 
 impl Before {
     /// Those that would come of it on the nodes of today.
-    fn of(spec: &DaemonSetSpec, classes: impl FnOnce(&[Selector]) -> Vec<Class>) -> Self {
-        let hashes = Hashes::of(spec);
+    fn of(spec: &DaemonSetSpec, hashes: &Hashes, classes: impl FnOnce(&[Selector]) -> Vec<Class>) -> Self {
         let mut before = Self::default();
         for kind in kinds_without(|_| false, spec, classes) {
             *before.0.entry(hashes.key(&kind)).or_default() |= is_real(&kind);
@@ -123,8 +122,9 @@ impl DaemonSets {
     ) -> Verdict {
         let (spec, hashes) = (&set.spec, Hashes::of(&set.spec));
         let mut verdict = self.by_rules(set, old, &hashes);
-        if let Some(old) = old {
-            verdict.excuse(&self.by_rules(old, None, &Hashes::of(&old.spec)));
+        let old = old.map(|old| (old, Hashes::of(&old.spec)));
+        if let Some((old, hashes)) = &old {
+            verdict.excuse(&self.by_rules(old, None, hashes));
         }
         let (parts, kinds) = (Parts::of(spec), sound_kinds(spec, &classes, &verdict));
         // Without any node there is nothing to be said of those that patches match.
@@ -137,7 +137,7 @@ impl DaemonSets {
         }
         let some = &kinds[..kinds.len().min(MOST_COMPARED)];
         verdict.warnings.extend(fights(spec, some, |kind| self.overruled(&parts, kind, hashes.key(kind))));
-        let before = old.map(|old| Before::of(&old.spec, classes)).unwrap_or_default();
+        let before = old.map(|(old, hashes)| Before::of(&old.spec, &hashes, classes)).unwrap_or_default();
         self.ask_new(spec, (&parts, &hashes), &kinds, &before, &mut verdict).await;
         verdict
     }
@@ -177,7 +177,7 @@ impl DaemonSets {
         verdict: &mut Verdict,
     ) {
         let kinds = sound_kinds(spec, &classes, verdict);
-        let before = old.map(|old| Before::of(old, classes)).unwrap_or_default();
+        let before = old.map(|old| Before::of(old, &Hashes::of(old), classes)).unwrap_or_default();
         self.ask_new(spec, (&Parts::of(spec), &Hashes::of(spec)), &kinds, &before, verdict).await;
     }
 

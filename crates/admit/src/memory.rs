@@ -1,15 +1,15 @@
-//! What was found out about kinds of pods, so that nobody is asked twice.
+//! What was found out about kinds of pods and about patches, so that nobody is asked twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Kinds of pods that are remembered.
+/// How much is remembered.
 const MOST_KNOWN: usize = 4_096;
 
-/// What names a rendering: the hash of its template, and of each patch in order.
+/// The hashes of all that an answer follows from: of a rendering, those of its template and of each patch in order.
 pub type Key = Vec<Arc<str>>;
 
-/// What was found out about kinds of pods. What nobody has asked for longest is forgotten first.
+/// What was found out. What nobody has asked for longest is forgotten first.
 pub(crate) struct Memory<T> {
     known: BTreeMap<Key, (T, u64)>,
     order: BTreeMap<u64, Key>,

@@ -167,10 +167,10 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The kubeconfig we wrote can't be used.
-    #[error("cannot use {path}: {reason}", path = path.display())]
+    #[error("cannot use {name}: {reason}")]
     Kubeconfig {
-        /// The file.
-        path: PathBuf,
+        /// Its file, or what it was for.
+        name: String,
         /// Why not.
         reason: String,
     },

@@ -33,6 +33,7 @@ pub use cluster::{Attached, Cluster};
 pub use error::{Error, Result};
 pub use files::{cache_root, clusters_root, temporary_root};
 pub use fleet::Fleet;
+pub use kubeconfig::trusting;
 pub use kwok::Readiness;
 pub use node::{RealNode, RealNodeSpec, can_start_real_node};
 pub use process::{Lifetime, ProcessId};

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use dapple_admit::authority::{authority, sign};
 use dapple_plan::certificate::Span;
-use kube::config::KubeConfigOptions;
-use kube::{Client, Config};
-use serde_json::{Value, json};
+use dapple_testbed::trusting;
+use k8s_openapi::ByteString;
+use serde_json::Value;
 
 use crate::support::{eventually, leads};
 use crate::webhooks::{Hooked, ok, set};
@@ -28,7 +28,7 @@ fn put_files(folder: &Path, age: i64) -> String {
 pub(crate) async fn bundle(hooked: &Hooked, path: &str, pointer: &str) -> String {
     let found: Result<Value, _> = hooked.client.request(http::Request::get(path).body(Vec::new()).unwrap()).await;
     let text = found.unwrap_or_default().pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let bytes: k8s_openapi::ByteString = serde_json::from_value(text.into()).unwrap();
+    let bytes: ByteString = serde_json::from_value(text.into()).unwrap();
     String::from_utf8_lossy(&bytes.0).into_owned()
 }
 
@@ -43,16 +43,9 @@ const CONVERSION: (&str, &str) = (
 
 /// Whether a replica can be reached by who trusts this authority alone.
 async fn is_reached(address: SocketAddr, authority: &str) -> bool {
-    let kubeconfig = json!({
-        "clusters": [{"name": "w", "cluster": {"server": format!("https://{address}"),
-            "certificate-authority-data": k8s_openapi::ByteString(authority.as_bytes().to_vec())}}],
-        "contexts": [{"name": "w", "context": {"cluster": "w", "user": "w"}}],
-        "users": [{"name": "w", "user": {}}], "current-context": "w",
-    });
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(serde_json::from_value(kubeconfig).unwrap(), &options).await.unwrap();
+    let client = trusting(address, &ByteString(authority.as_bytes().to_vec())).await.unwrap();
     let request = http::Request::get("/healthz").body(Vec::new()).unwrap();
-    Client::try_from(config).unwrap().request_text(request).await.is_ok()
+    client.request_text(request).await.is_ok()
 }
 
 #[tokio::test(flavor = "multi_thread")]

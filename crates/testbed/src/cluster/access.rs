@@ -116,9 +116,9 @@ impl Cluster {
     /// A kubeconfig for another user, by a client certificate; at most two groups fit in one.
     pub async fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf> {
         if groups.len() > MOST_GROUPS {
-            let path = self.user_file(user);
+            let name = self.user_file(user).display().to_string();
             let reason = format!("{} groups for {user}, and {MOST_GROUPS} fit: leave some out", groups.len());
-            return Err(Error::Kubeconfig { path, reason });
+            return Err(Error::Kubeconfig { name, reason });
         }
         // A file name of its own for each user and groups, whatever characters they have.
         let name: String = [&[user], groups].concat().join("+");
