@@ -46,7 +46,7 @@ pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
 
 /// The root of the repository.
 pub(crate) fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..")
 }
 
 /// Runs kubectl as administrator, with `input` on its standard input.
