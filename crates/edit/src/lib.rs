@@ -18,6 +18,7 @@ mod lookup;
 pub mod marker;
 pub mod meaning;
 pub mod merge;
+mod overruled;
 pub mod path;
 mod placement;
 mod plain;

@@ -2,7 +2,7 @@
 
 use dapple_api::group::{
     CommandArgsOverrider, ImageComponent, ImageOverrider, OverridePolicy, OverriderOperator, Overriders,
-    PlaintextOverrider, RuleWithNodeGroup, group_name,
+    PlaintextOperator, PlaintextOverrider, RuleWithNodeGroup, group_name,
 };
 use dapple_api::verdict::{Reason, Verdict};
 use dapple_api::{metadata, syntax};
@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::component;
 use crate::check::{Mistake, check_value, shape_at, tell};
 use crate::image::{Component, Image, ImageError, Operation};
+use crate::overruled::{Rule, warn_overruled};
 use crate::plain::pointer;
 use crate::schema::POD_TEMPLATE;
 
@@ -47,7 +48,40 @@ pub fn validate_override_policy(policy: &OverridePolicy) -> Verdict {
     for (index, rule) in rules.iter().enumerate() {
         check_rule(rule, &format!("spec.overrideRules[{index}]"), &mut verdict);
     }
+    let rules: Vec<Rule> = rules.iter().enumerate().map(|(index, rule)| compared(rule, index)).collect();
+    warn_overruled("spec.overrideRules", &rules, &mut verdict);
     verdict
+}
+
+/// What a rule sets and changes, for comparing it with others. Words are added and removed and never set.
+fn compared(rule: &RuleWithNodeGroup, index: usize) -> Rule {
+    let field = format!("spec.overrideRules[{index}]");
+    let targets = rule.target_node_group.as_ref();
+    let targets = targets.map(|names| names.iter().map(|name| name.to_lowercase()).collect());
+    let mut compared = Rule { targets, ..Rule::default() };
+    let mut note = |field: String, what: String, is_set: bool| {
+        compared.sets.extend(is_set.then(|| what.clone()));
+        compared.changes.push((field, vec![what]));
+    };
+    for (field, overriders) in rule
+        .overriders
+        .iter()
+        .map(|nested| (format!("{field}.overriders"), nested))
+        .chain([(field.clone(), &rule.direct)])
+    {
+        for (number, image) in overriders.image_overrider.iter().enumerate() {
+            let path = image.predicate.as_ref().map(|predicate| predicate.path.trim_start_matches('/'));
+            let what = format!("{:?} of {path:?}", image.component);
+            note(format!("{field}.imageOverrider[{number}]"), what, image.operator == OverriderOperator::Replace);
+        }
+        for (number, plain) in overriders.plaintext.iter().enumerate() {
+            // What adds the field, or takes it away, is perhaps what the later one needs.
+            if matches!(plain.operator, PlaintextOperator::Replace | PlaintextOperator::Update) {
+                note(format!("{field}.plaintext[{number}]"), plain.path.trim_start_matches('/').to_owned(), true);
+            }
+        }
+    }
+    compared
 }
 
 fn check_rule(rule: &RuleWithNodeGroup, field: &str, verdict: &mut Verdict) {

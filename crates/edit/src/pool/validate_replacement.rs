@@ -1,9 +1,10 @@
 //! What is to be said of a YurtAppConfigurationReplacement, the names of its images included.
 
-use dapple_api::pool::{self, POOL_PLACEHOLDER, YurtAppConfigurationReplacement};
+use dapple_api::pool::{self, Item, POOL_PLACEHOLDER, Replacement, YurtAppConfigurationReplacement};
 use dapple_api::verdict::Verdict;
 
 use crate::image::Image;
+use crate::overruled::{Rule, warn_overruled};
 
 /// Everything that is to be said of a YurtAppConfigurationReplacement by itself.
 pub fn validate_replacement(object: &YurtAppConfigurationReplacement) -> Verdict {
@@ -20,5 +21,30 @@ pub fn validate_replacement(object: &YurtAppConfigurationReplacement) -> Verdict
             }
         }
     }
+    let rules: Vec<Rule> = object.replacements.iter().enumerate().map(|(index, one)| compared(one, index)).collect();
+    warn_overruled("replacements", &rules, &mut verdict);
     verdict
+}
+
+/// What a replacement sets, for comparing it with others. Of references the first one wins: what it has replaced, no later
+/// one finds.
+fn compared(replacement: &Replacement, index: usize) -> Rule {
+    let names = replacement.pools.names();
+    let targets = (!names.contains("*")).then(|| names.into_iter().map(str::to_owned).collect());
+    let what = |item: &Item| -> Vec<String> {
+        match item {
+            Item { image: Some(image), .. } => vec![format!("image {}", image.container_name)],
+            Item { env: Some(env), .. } => {
+                env.env_claim.keys().map(|name| format!("env {} {name}", env.container_name)).collect()
+            }
+            Item { replicas: Some(_), .. } => vec!["replicas".to_owned()],
+            Item { upgrade_strategy: Some(_), .. } => vec!["upgradeStrategy".to_owned()],
+            _ => Vec::new(),
+        }
+    };
+    let items = replacement.items.iter().enumerate();
+    let changes = items.map(|(number, item)| (format!("replacements[{index}].items[{number}]"), what(item)));
+    let changes: Vec<_> = changes.filter(|(_, what)| !what.is_empty()).collect();
+    let sets = changes.iter().flat_map(|(_, what)| what.iter().cloned()).collect();
+    Rule { targets, changes, sets }
 }
