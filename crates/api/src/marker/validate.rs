@@ -11,6 +11,9 @@ use crate::selector::{self, Selector};
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
 
+/// How keys begin under which is kept how far the update of a pod, or its end, has come.
+const RECORDS: [&str; 2] = ["apps.kruise.io/inplace-update-", "lifecycle.apps.kruise.io/"];
+
 /// What a probe can do.
 const HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 
@@ -149,7 +152,10 @@ fn check_items(items: &MarkItems, verdict: &mut Verdict) {
     verdict.at_most(annotations, items.annotations.len(), 64);
     syntax::labels(&items.labels, labels, verdict);
     syntax::annotations(&items.annotations, annotations, verdict);
-    let is_ours = |key: &str| key.starts_with("dapple.dev/");
+    let is_ours = |key: &str| {
+        let (domain, _) = key.split_once('/').unwrap_or_default();
+        domain == "dapple.dev" || domain.ends_with(".dapple.dev") || RECORDS.iter().any(|kept| key.starts_with(kept))
+    };
     let reserved_labels = items.labels.keys().filter(|key| is_ours(key)).map(|key| (labels, key));
     let is_reserved = |key: &str| is_ours(key) || key == MARKED_BY_ANNOTATION;
     let reserved_annotations = items.annotations.keys().filter(|key| is_reserved(key)).map(|key| (annotations, key));
