@@ -30,6 +30,8 @@ pub(crate) struct Version {
     name: &'static str,
     served: bool,
     stored: bool,
+    /// Whether nobody will ever read its schema.
+    is_only_declared: bool,
     schema: Value,
     columns: Vec<Value>,
 }
@@ -37,17 +39,23 @@ pub(crate) struct Version {
 impl Version {
     /// The version that is served and stored.
     pub(crate) fn served<T: JsonSchema>(name: &'static str, columns: Vec<Value>) -> Self {
-        Self { name, served: true, stored: true, schema: schema_of::<T>(), columns }
+        Self { name, served: true, stored: true, is_only_declared: false, schema: schema_of::<T>(), columns }
+    }
+
+    /// A version that the manager has served once it converts objects.
+    pub(crate) fn converted<T: JsonSchema>(name: &'static str, columns: Vec<Value>) -> Self {
+        Self { name, served: false, stored: false, is_only_declared: false, schema: schema_of::<T>(), columns }
     }
 
     /// A version that is only declared. Serving it needs conversion; declared, objects that another product stored in
     /// it don't stand in the way of replacing that product's CRD.
     pub(crate) fn declared<T: JsonSchema>(name: &'static str) -> Self {
-        Self { name, served: false, stored: false, schema: schema_of::<T>(), columns: Vec::new() }
+        let schema = schema_of::<T>();
+        Self { name, served: false, stored: false, is_only_declared: true, schema, columns: Vec::new() }
     }
 
     fn render(mut self, definitions: &Map<String, Value>) -> Value {
-        template::expand(&mut self.schema, definitions, self.served);
+        template::expand(&mut self.schema, definitions, !self.is_only_declared);
         let mut version = json!({
             "name": self.name,
             "served": self.served,

@@ -94,7 +94,7 @@ impl JsonSchema for Patch {
 }
 
 /// Replaces every [`DEFINITION`] below `schema`: by the definition's field tree if `full`, else by an object that
-/// takes anything. Versions that aren't served get the latter, since nobody can read their schema.
+/// takes anything. Versions that are never served get the latter, since nobody can read their schema.
 pub(crate) fn expand(schema: &mut Value, definitions: &Map<String, Value>, full: bool) {
     match schema {
         Value::Object(fields) => {

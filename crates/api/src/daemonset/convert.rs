@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use super::defaults::is_zero;
 use super::v1alpha1::PROGRESSIVE_CREATE_ANNOTATION;
-use super::{DaemonSetPatch, v1alpha1, v1beta1};
+use super::{DaemonSetPatch, MAX_PATCHES, v1alpha1, v1beta1};
 
 /// Annotation of a v1alpha1 object: what v1alpha1 cannot say of it, as JSON.
 pub const V1BETA1_ANNOTATION: &str = "dapple.dev/v1beta1";
@@ -321,8 +321,12 @@ fn remembered(annotation: Option<Value>) -> Result<OfV1beta1, ConversionError> {
     let memory = OfV1beta1::deserialize(Value::Object(fields)).map_err(unusable)?;
     if let Some(patches) = &memory.patches {
         let objects = serde_path_to_error::deserialize(patches).map(|_: Vec<Fields>| ());
-        let read = objects.and_then(|()| serde_path_to_error::deserialize(patches).map(|_: Vec<DaemonSetPatch>| ()));
-        read.map_err(|error| unusable(format_args!("patches: {error}")))?;
+        let read =
+            objects.and_then(|()| serde_path_to_error::deserialize(patches).map(|all: Vec<DaemonSetPatch>| all.len()));
+        let count = read.map_err(|error| unusable(format_args!("patches: {error}")))?;
+        if count > MAX_PATCHES {
+            return Err(unusable(format_args!("patches: there are {count}, and at most {MAX_PATCHES} may be")));
+        }
     }
     let known = [PROGRESSIVE_CREATE_ANNOTATION, V1ALPHA1_ANNOTATION, V1BETA1_ANNOTATION];
     match memory.annotations.keys().find(|name| !known.contains(&name.as_str())) {

@@ -37,8 +37,8 @@ pub(crate) fn crds() -> Vec<Crd> {
         age(),
         wide("Strategy", "string", ".spec.updateStrategy.type", "When pods are replaced"),
         wide("Image", "string", ".spec.template.spec.containers[0].image", "Image of the template's first container"),
-        wide("Revision", "string", ".status.updateRevision", "The newest revision"),
     ];
+    let revision = wide("Revision", "string", ".status.updateRevision", "The newest revision");
     vec![Crd {
         group: GROUP,
         kind: "DaemonSet",
@@ -46,8 +46,8 @@ pub(crate) fn crds() -> Vec<Crd> {
         short_names: &["daemon", "ads"],
         cluster_wide: false,
         versions: vec![
-            Version::served::<DaemonSet>("v1beta1", columns),
-            Version::declared::<v1alpha1::DaemonSet>("v1alpha1"),
+            Version::served::<DaemonSet>("v1beta1", [columns.clone(), vec![revision]].concat()),
+            Version::converted::<v1alpha1::DaemonSet>("v1alpha1", columns),
         ],
     }]
 }

@@ -1,4 +1,4 @@
-//! The older version: declared, not served until a webhook calls [`convert`](super::convert()).
+//! The older version: served once there is a webhook that calls [`convert`](super::convert()).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -39,9 +39,10 @@ resource!(DaemonSet, super::GROUP, "v1alpha1", "daemonsets", NamespaceResourceSc
 /// What a DaemonSet runs, and how updates proceed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = super::v1beta1::selector_rules()))]
 pub struct DaemonSetSpec {
-    /// Which pods are this DaemonSet's.
-    #[schemars(schema_with = "schema::label_selector")]
+    /// Which pods are this DaemonSet's. Must match the labels of the template; can't be changed later.
+    #[schemars(schema_with = "schema::fixed_selector")]
     pub selector: LabelSelector,
     /// The pod that each node gets.
     pub template: PodTemplate,

@@ -36,16 +36,21 @@ pub struct DaemonSet {
 
 resource!(DaemonSet, super::GROUP, "v1beta1", "daemonsets", NamespaceResourceScope);
 
+/// What must hold of selector and template, in every version.
+pub(super) fn selector_rules() -> Value {
+    json!([{
+        "rule": "!has(self.selector.matchLabels) || self.selector.matchLabels.all(key, \
+                 has(self.template.metadata) && has(self.template.metadata.labels) && \
+                 key in self.template.metadata.labels && \
+                 self.template.metadata.labels[key] == self.selector.matchLabels[key])",
+        "message": "spec.template.metadata.labels must contain every label of spec.selector.matchLabels"
+    }])
+}
+
 /// What a DaemonSet runs, where it differs, and how updates proceed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
-    "rule": "!has(self.selector.matchLabels) || self.selector.matchLabels.all(key, \
-             has(self.template.metadata) && has(self.template.metadata.labels) && \
-             key in self.template.metadata.labels && \
-             self.template.metadata.labels[key] == self.selector.matchLabels[key])",
-    "message": "spec.template.metadata.labels must contain every label of spec.selector.matchLabels"
-}]))]
+#[schemars(extend("x-kubernetes-validations" = selector_rules()))]
 pub struct DaemonSetSpec {
     /// Which pods are this DaemonSet's. Must match the labels of the template; can't be changed later.
     #[schemars(schema_with = "schema::fixed_selector")]

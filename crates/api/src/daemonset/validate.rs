@@ -54,7 +54,7 @@ fn check_selector(spec: &DaemonSetSpec, old: Option<&DaemonSetSpec>, verdict: &m
         verdict.refuse(field, Reason::Invalid, "the selector must not be empty: it would select every pod");
     }
     if old.is_some_and(|old| old.selector != spec.selector) {
-        let text = "the selector cannot be changed: delete the DaemonSet and create it anew";
+        let text = "the selector cannot be changed: delete the DaemonSet with --cascade=orphan and create it anew";
         verdict.refuse(field, Reason::Forbidden, text);
     }
     let labels = &spec.template.0["metadata"]["labels"];

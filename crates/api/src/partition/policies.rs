@@ -7,6 +7,8 @@ use super::{
     quoted,
 };
 use crate::crd::{MANAGED_BY, MANAGED_BY_LABEL};
+use crate::daemonset::V1BETA1_ANNOTATION;
+use crate::daemonset::v1alpha1::PROGRESSIVE_CREATE_ANNOTATION;
 
 /// The API group and version of policies and bindings.
 const API_VERSION: &str = "admissionregistration.k8s.io/v1";
@@ -81,10 +83,16 @@ fn daemonsets(tenancy: &Tenancy) -> Value {
         {"name": "tenant", "expression": format!("namespaceObject.metadata.?labels[?{key}].orValue({system})")},
         {"name": "deed", "expression": "request.operation.lowerAscii()"},
     ]);
+    // What v1alpha1 has no field for is part of the spec as well.
+    let same = [V1BETA1_ANNOTATION, PROGRESSIVE_CREATE_ANNOTATION].map(|name| {
+        let name = quoted(name);
+        format!("object.metadata.?annotations[?{name}] == oldObject.metadata.?annotations[?{name}]")
+    });
     // Whoever may clean up can delete what is in the wrong place, and take finalizers off it.
     let place = format!(
         "request.operation == 'DELETE' || variables.tenant == {system} || \
-         request.operation == 'UPDATE' && object.spec == oldObject.spec"
+         request.operation == 'UPDATE' && object.spec == oldObject.spec && {}",
+        same.join(" && ")
     );
     let wrong_place = [
         quoted(&format!("{REFUSAL}: namespace ")),

@@ -283,6 +283,10 @@ fn a_memory_that_somebody_broke_is_refused_where_patches_are_at_stake() {
         (json!(r#"{"patches": {}}"#), "patches: invalid type"),
         (json!(r#"{"patches": [[{}, {}]]}"#), "patches: [0]: invalid type"),
         (json!(r#"{"patches": [{"patch": {}}]}"#), "patches: [0]: missing field `selector`"),
+        (
+            json!(format!(r#"{{"patches": [{}]}}"#, [r#"{"selector": {}, "patch": {}}"#; 11].join(","))),
+            "at most 10 may be",
+        ),
         (json!(r#"{"scaleStrategy": true}"#), "invalid type"),
         (json!(r#"{"annotations": {"team": "x"}}"#), "the annotation \"team\" does not belong there"),
     ] {

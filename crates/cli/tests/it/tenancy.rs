@@ -243,6 +243,11 @@ async fn a_cluster_admin_is_held_to_the_place(stage: &Stage) {
         refused(stage.alice.create(&sets(group, "acme"), &set(group, "agent")).await, &elsewhere);
         let old = format!("{}/old", sets(group, "acme"));
         refused(stage.alice.patch(&old, &new_image()).await, &elsewhere);
+        // In v1alpha1 these are the patches and the scale strategy.
+        for part in ["dapple.dev/v1beta1", "daemonset.kruise.io/progressive-create-pod"] {
+            let patch = json!({"metadata": {"annotations": {part: "true"}}});
+            refused(stage.alice.patch(&old, &patch).await, &elsewhere);
+        }
         // What is in the wrong place can be cleaned up: finalizers off, and away with it.
         stage.alice.patch(&old, &new_label()).await.unwrap();
     }
