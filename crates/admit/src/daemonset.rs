@@ -235,7 +235,9 @@ fn tell(spec: &DaemonSetSpec, kinds: &[&Kind], answers: Answers, verdict: &mut V
     }
     let proofs = answers.proofs.into_iter().map(|(number, proof)| (kinds[number], proof));
     let mut proofs: Vec<(&Kind, Proof)> = proofs.collect();
-    proofs.sort_by_key(|(kind, _)| kind.patches.len());
+    // What counts most first: of a complaint that is told already no more is said, and a warning must not be in the way of
+    // a refusal in the same words.
+    proofs.sort_by_key(|(kind, _)| (!is_real(kind), kind.patches.len(), kind.patches.clone()));
     let mut told = Told::of(verdict);
     for (kind, proof) in proofs {
         let Proof::Refused(complaints) = proof else { continue };
@@ -250,6 +252,32 @@ fn tell(spec: &DaemonSetSpec, kinds: &[&Kind], answers: Answers, verdict: &mut V
             } else {
                 verdict.warn(&field, text);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dapple_api::template::PodTemplate;
+
+    use super::*;
+
+    #[test]
+    fn a_warning_is_not_in_the_way_of_a_refusal_in_the_same_words() {
+        let template = json!({"spec": {"containers": [{"name": "c", "volumeMounts": [{"name": "cache"}]}]}});
+        let spec = DaemonSetSpec { template: PodTemplate(template), ..DaemonSetSpec::default() };
+        let (alone, real) = (Kind { patches: vec![2], nodes: 0 }, Kind { patches: vec![0, 1], nodes: 3 });
+        let complaint = Complaint {
+            field: "spec.containers[0].volumeMounts[0].name".into(),
+            reason: Why::Invalid,
+            text: "there is no such volume".into(),
+        };
+        let refused = || Proof::Refused(vec![complaint.clone()]);
+        for order in [[0, 1], [1, 0]] {
+            let proofs = order.map(|number| (number, refused())).to_vec();
+            let mut verdict = Verdict::default();
+            tell(&spec, &[&alone, &real], Answers { proofs, ..Answers::default() }, &mut verdict);
+            assert_eq!((verdict.errors.len(), verdict.warnings.len()), (1, 0), "{verdict:?}");
         }
     }
 }

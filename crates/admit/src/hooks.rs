@@ -117,8 +117,12 @@ pub const HOOKS: [Hook; 11] = [
         is_needed: false,
         ..validator("nodepool-deletion.dapple.dev", "/delete-nodepool", pool::GROUP, "nodepools")
     },
-    validator("yurtappsets.dapple.dev", "/validate-yurtappset", pool::GROUP, "yurtappsets"),
-    validator("yurtappdaemons.dapple.dev", "/validate-yurtappdaemon", pool::GROUP, "yurtappdaemons"),
+    // As for DaemonSets, the API server is asked about pods, and has time to answer.
+    Hook { seconds: 5, ..validator("yurtappsets.dapple.dev", "/validate-yurtappset", pool::GROUP, "yurtappsets") },
+    Hook {
+        seconds: 5,
+        ..validator("yurtappdaemons.dapple.dev", "/validate-yurtappdaemon", pool::GROUP, "yurtappdaemons")
+    },
     Hook {
         concerns: &["subject", "replacements"],
         ..validator("replacements.dapple.dev", "/validate-replacement", pool::GROUP, "yurtappconfigurationreplacements")
@@ -242,14 +246,18 @@ pub fn configurations(hooks: &[Hook], reach: &Reach, bundle: &str, namespace: &s
 pub fn says(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, wanted)| says(found.get(key).unwrap_or(&Value::Null), wanted))
+            wanted.iter().all(|(key, wanted)| {
+                let found = found.get(key).unwrap_or(&Value::Null);
+                // To a selector the API server adds nothing, and what anybody else adds leaves something out.
+                says(found, wanted) && (!key.ends_with("Selector") || says(wanted, found))
+            })
         }
         (Value::Array(found), Value::Array(wanted)) => {
             found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| says(found, wanted))
         }
         // An empty list or object is as good as none.
-        (Value::Null, Value::Array(wanted)) => wanted.is_empty(),
-        (Value::Null, Value::Object(wanted)) => wanted.is_empty(),
+        (Value::Null, Value::Array(one)) | (Value::Array(one), Value::Null) => one.is_empty(),
+        (Value::Null, Value::Object(one)) | (Value::Object(one), Value::Null) => one.is_empty(),
         (found, wanted) => found == wanted,
     }
 }
@@ -283,6 +291,19 @@ mod tests {
         assert_eq!(url("https://hooks.example"), ["hooks.example"]);
         let service = Reach::Service { name: "a".into(), namespace: "b".into(), port: 443 };
         assert!(service.names().contains(&"a.b.svc".to_owned()));
+    }
+
+    #[test]
+    fn a_selector_that_selects_less_is_a_difference() {
+        let nothing = json!({"objectSelector": {}});
+        assert!(says(&json!({}), &nothing) && says(&nothing, &nothing));
+        let narrowed = json!({"objectSelector": {"matchLabels": {"a": "b"}}});
+        assert!(!says(&narrowed, &nothing));
+        let wanted = json!({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}});
+        let mut more = wanted.clone();
+        assert!(says(&more, &wanted));
+        more["namespaceSelector"]["matchLabels"] = json!({"a": "b"});
+        assert!(!says(&more, &wanted));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use dapple_control::signal::Signal;
 use dapple_plan::certificate::{Lifetimes, next};
 use futures::future::{join_all, try_join_all};
 use http::Method;
-use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhook, ValidatingWebhookConfiguration};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -24,12 +24,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::hooks::{
-    CONVERT, DAEMONSET_CONFIGURATION, HOOKS, Hook, Reach, VALIDATING_CONFIGURATION, configurations, says,
-};
+use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, says};
 use crate::secret::Contents;
 use crate::serve::{Identity, certified_key};
 use crate::trusted::Trusted;
+use crate::unregister::registered;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -74,6 +73,12 @@ pub enum Error {
          certificate is to be used"
     )]
     Foreign {
+        /// Which one.
+        secret: String,
+    },
+    /// There is a Secret that nothing can be served with, and its mending is somebody else's.
+    #[error("{secret} cannot be read, or is of the future by this machine's clock: whoever leads makes it anew")]
+    Unusable {
         /// Which one.
         secret: String,
     },
@@ -201,13 +206,15 @@ impl Registrar {
                 };
                 // The authority last: all are replaced at once, perhaps right now, and it must not be older than the rest.
                 let (certificate, key, bundle) = (read("tls.crt")?, read("tls.key")?, read("ca.crt")?);
+                let published = self.published().await?;
+                let mut trusted = self.trusted.lock().await;
                 // The leader may get its files later than this replica, and what nobody trusts is no use to anybody.
-                if !self.identity.is_set() || self.is_trusted(&bundle).await? {
+                if trusted.is_settled(&bundle, &published) || !self.identity.is_set() {
                     self.identity.set(&certificate, &key)?;
                 } else {
                     debug!("there is a certificate of another authority: it is used once that one is trusted");
                 }
-                Ok((self.trusted.lock().await.take(bundle), None))
+                Ok((trusted.take(bundle, self.leading.get(), &published), None))
             }
             Source::Own { secret, lifetimes } => {
                 let contents = self.shared(secret, *lifetimes).await?;
@@ -223,21 +230,24 @@ impl Registrar {
         }
     }
 
-    /// Whether the API server is told to trust these authorities wherever it is told to ask us.
-    async fn is_trusted(&self, bundle: &str) -> Result<bool, Error> {
-        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(self.plain.clone());
-        for name in [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION] {
-            let what = || format!("ValidatingWebhookConfiguration {name}");
-            let found = configurations.get_opt(name).await.map_err(refused(what()))?.filter(is_labelled_ours);
-            let trusts = |hook: &ValidatingWebhook| {
-                let known = hook.client_config.ca_bundle.as_ref().map_or(&[][..], |known| &known.0);
-                String::from_utf8_lossy(known).contains(bundle.trim())
+    /// What the API server is told to trust, of every webhook that it is told to ask us for.
+    async fn published(&self) -> Result<Vec<String>, Error> {
+        let bundle_of = |hook: &Value| {
+            let bundle: ByteString =
+                serde_json::from_value(hook["clientConfig"]["caBundle"].clone()).unwrap_or_default();
+            String::from_utf8_lossy(&bundle.0).into_owned()
+        };
+        let mut bundles = Vec::new();
+        for configuration in registered() {
+            let path = format!("{}/{}", path_of(&configuration), text(&configuration["metadata"]["name"]));
+            let found = match request(&self.plain, Method::GET, &path, None).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => continue,
+                found => found.map_err(refused(path))?,
             };
-            if !found.iter().flat_map(|found| found.webhooks.iter().flatten()).all(trusts) {
-                return Ok(false);
-            }
+            let hooks = found["webhooks"].as_array().filter(|_| is_ours(&found));
+            bundles.extend(hooks.into_iter().flatten().map(bundle_of));
         }
-        Ok(true)
+        Ok(bundles)
     }
 
     /// The Secret's contents: of several replicas that find none, the first makes them.
@@ -255,9 +265,11 @@ impl Registrar {
             *known = Some(contents.clone());
             return Ok(contents);
         }
-        // What callers trust already is better than anything new.
+        // What callers trust already is better than anything new, and what is new is the leader's to decide wherever
+        // there is something: this replica's clock may be the one that is wrong.
         let made = match known.clone().filter(is_good) {
             Some(known) => known,
+            None if found.is_some() && self.leading.get() == 0 => return Err(Error::Unusable { secret: what() }),
             None => Contents::new(&self.reach.names(), lifetimes, now)?,
         };
         let mut wanted = made.write(&self.namespace, name);
@@ -315,23 +327,24 @@ impl Registrar {
         let versions = self.versions().await?;
         let ours: Vec<Hook> = HOOKS.into_iter().filter(|hook| versions.contains_key(&hook.crd())).collect();
         self.is_published.store(true, Ordering::Relaxed);
-        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
-        // All at once: a slow API server must not make a look take as long as a dozen of its answers.
-        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
-        let mut done: Result<(), Error> = configured.into_iter().collect();
+        // Conversion first: replicas that wait until an authority is trusted look at configurations.
+        let mut converted = Ok(());
         if let Some(version) = versions.get(DAEMONSETS) {
             // A CRD is large: it is read again only if somebody has changed it.
             let looked_at = Some((version.clone(), bundle.to_owned()));
             if *self.converted.lock().await != looked_at {
-                let converted = self.convert(bundle).await;
+                let done = self.convert(bundle).await;
                 *self.converted.lock().await =
-                    converted.as_ref().ok().cloned().flatten().map(|version| (version, bundle.to_owned()));
-                done = done.and(converted.map(|_| ()));
+                    done.as_ref().ok().cloned().flatten().map(|version| (version, bundle.to_owned()));
+                converted = done.map(|_| ());
                 // It may have another version then.
                 *self.crds.lock().await = None;
             }
         }
-        done
+        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
+        // All at once: a slow API server must not make a look take as long as a dozen of its answers.
+        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
+        configured.into_iter().collect::<Result<(), Error>>().and(converted)
     }
 
     /// The versions of those CRDs that are ours.
@@ -373,11 +386,9 @@ impl Registrar {
 
     /// Makes one configuration say what it should, unless it is somebody else's.
     async fn configure(&self, wanted: &Value) -> Result<(), Error> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let (kind, name) = (text(&wanted["kind"]), text(&wanted["metadata"]["name"]));
-        let path = format!("{CONFIGURATIONS}/{}s", kind.to_lowercase());
+        let (kind, name, path) = (text(&wanted["kind"]), text(&wanted["metadata"]["name"]), path_of(wanted));
         let what = || format!("{kind} {name}");
-        match self.request(Method::GET, &format!("{path}/{name}"), None).await {
+        match request(&self.guarded, Method::GET, &format!("{path}/{name}"), None).await {
             Ok(found) if !is_ours(&found) => {
                 warn!(
                     configuration = name,
@@ -389,12 +400,14 @@ impl Registrar {
             Ok(found) => {
                 let mut wanted = wanted.clone();
                 wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-                self.request(Method::PUT, &format!("{path}/{name}"), Some(&wanted)).await.map_err(refused(what()))?;
+                request(&self.guarded, Method::PUT, &format!("{path}/{name}"), Some(&wanted))
+                    .await
+                    .map_err(refused(what()))?;
                 info!(configuration = name, "mended");
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.request(Method::POST, &path, Some(wanted)).await.map_err(refused(what()))?;
+                request(&self.guarded, Method::POST, &path, Some(wanted)).await.map_err(refused(what()))?;
                 info!(configuration = name, "registered");
                 Ok(())
             }
@@ -417,16 +430,25 @@ impl Registrar {
         }
         (crd["spec"]["conversion"], crd["spec"]["versions"]) = (conversion, versions);
         let path = format!("{CRDS}/{DAEMONSETS}");
-        let written = self.request(Method::PUT, &path, Some(&crd)).await;
+        let written = request(&self.guarded, Method::PUT, &path, Some(&crd)).await;
         let written = written.map_err(refused(format!("CRD {DAEMONSETS}")))?;
         info!(crd = DAEMONSETS, "all versions are served");
         Ok(version_of(&written))
     }
+}
 
-    async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
-        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-        let request = http::Request::builder().method(method).uri(path);
-        let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
-        self.guarded.request(request.map_err(kube::Error::HttpError)?).await
-    }
+/// Where configurations of its kind are.
+fn path_of(configuration: &Value) -> String {
+    format!("{CONFIGURATIONS}/{}s", text(&configuration["kind"]).to_lowercase())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+async fn request(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let request = http::Request::builder().method(method).uri(path);
+    let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
+    client.request(request.map_err(kube::Error::HttpError)?).await
 }

@@ -14,7 +14,7 @@ use crate::hooks::{Reach, configurations};
 use crate::register::DAEMONSETS;
 
 /// All that may be registered. Only kinds and names matter.
-fn registered() -> Vec<Value> {
+pub(crate) fn registered() -> Vec<Value> {
     configurations(&[], &Reach::Url(String::new()), "", "")
 }
 

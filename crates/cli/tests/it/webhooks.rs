@@ -131,8 +131,27 @@ async fn both_versions_are_served_and_defaults_are_stated() {
         json!({"type": "RollingUpdate", "rollingUpdate": {"rollingUpdateType": "Standard", "maxUnavailable": 1, "maxSurge": 0,
             "partition": 0, "paused": false}})
     );
+    the_older_version_has_the_same_schema(&hooked);
     drop(manager);
     hooked.cluster.stop().await.unwrap();
+}
+
+/// Its templates are merged by server-side apply, and in namespaces whose DaemonSets we are not asked about its schema holds.
+fn the_older_version_has_the_same_schema(hooked: &Hooked) {
+    ok(&hooked.kubectl(&["create", "-f", "-"], &set("apart", "kube-system", "v1alpha1").to_string()));
+    let resource = "daemonsets.v1alpha1.apps.kruise.io";
+    let change = r#"{"spec": {"selector": {"matchLabels": {"another": "one"}}}}"#;
+    let said = hooked.kubectl(&["patch", resource, "apart", "-n", "kube-system", "--type=merge", "-p", change], "");
+    assert!(failed(&said).contains("selector cannot be changed"), "{}", text(&said.stderr));
+    let beside = json!({
+        "apiVersion": "apps.kruise.io/v1alpha1", "kind": "DaemonSet", "metadata": {"name": "apart", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [{"name": "beside", "image": "beside:1"}]}}},
+    });
+    let apply = ["apply", "--server-side", "--field-manager=somebody-else", "--validate=false", "-f", "-"];
+    ok(&hooked.kubectl(&apply, &beside.to_string()));
+    let names =
+        ["get", resource, "apart", "-n", "kube-system", "-o", "jsonpath={.spec.template.spec.containers[*].name}"];
+    assert_eq!(ok(&hooked.kubectl(&names, "")).split(' ').count(), 2, "a list without keys would have been replaced");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,19 +197,24 @@ async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
     hooked.asked().await;
     let path = |kind: &str, name: &str| format!("/apis/admissionregistration.k8s.io/v1/{kind}/{name}");
     let first = path("validatingwebhookconfigurations", "daemonset-patches-validator");
-    let bundle = || async {
+    let webhook = || async {
         let found: Value = hooked.client.request(http::Request::get(&first).body(Vec::new()).unwrap()).await.ok()?;
-        Some(found["webhooks"][0]["clientConfig"]["caBundle"].clone()).filter(Value::is_string)
+        Some(found["webhooks"][0].clone())
     };
-    let right = bundle().await.unwrap();
-    let spoiled = r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#;
+    let right = webhook().await.unwrap();
     let name = "validatingwebhookconfiguration/daemonset-patches-validator";
-    ok(&hooked.kubectl(&["patch", name, "--type=json", "-p", spoiled], ""));
-    eventually("what somebody changed is put back", || async {
-        let now = bundle().await;
-        if now.as_ref() == Some(&right) { Ok(()) } else { Err(format!("{now:?}")) }
-    })
-    .await;
+    for spoiled in [
+        r#"[{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]"#,
+        r#"[{"op": "add", "path": "/webhooks/0/objectSelector", "value": {"matchLabels": {"nobody": "has-it"}}}]"#,
+        r#"[{"op": "add", "path": "/webhooks/0/namespaceSelector/matchLabels", "value": {"nobody": "has-it"}}]"#,
+    ] {
+        ok(&hooked.kubectl(&["patch", name, "--type=json", "-p", spoiled], ""));
+        eventually("what somebody changed is put back", || async {
+            let now = webhook().await;
+            if now.as_ref() == Some(&right) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+    }
     // What was wrong before keeps nobody from stopping a rollout, but a new template has to be right.
     let change = |patch: &str| hooked.kubectl(&["patch", "ads/early", "--type=merge", "-p", patch], "");
     ok(&change(r#"{"spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}}"#));
@@ -201,7 +225,11 @@ async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
         let path = "{.data.ca\\.crt}";
         let secret = ["get", "secret/dapple-webhook-certificates", "-n", "dapple-system", "-o"];
         let said = hooked.kubectl(&[&secret[..], &[&format!("jsonpath={path}")]].concat(), "");
-        if text(&said.stdout) == right.as_str().unwrap() { Ok(()) } else { Err(text(&said.stderr)) }
+        if text(&said.stdout) == right["clientConfig"]["caBundle"].as_str().unwrap() {
+            Ok(())
+        } else {
+            Err(text(&said.stderr))
+        }
     })
     .await;
     ok(&hooked.kubectl(&["delete", "mutatingwebhookconfiguration/dapple-defaults"], ""));
