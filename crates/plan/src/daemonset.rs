@@ -11,6 +11,7 @@ pub mod kinds;
 pub mod layout;
 pub mod lifecycle;
 pub mod order;
+pub mod placement;
 pub mod pod;
 pub mod predownload;
 pub mod renderings;
@@ -18,6 +19,9 @@ pub mod revision;
 pub mod rollback;
 pub mod rollout;
 pub mod status;
+pub mod tally;
+mod told;
+mod touched;
 
 use std::collections::BTreeMap;
 

@@ -57,6 +57,25 @@ impl Misfit {
     }
 }
 
+/// Taints of these prefixes follow a node's condition, or stand on it until its cloud provider knows it: they come and go in
+/// an outage, and say nothing about which nodes a template is for.
+const PASSING: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
+
+/// The taint by which people say that a node is lost for good.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Whether a node is one of those that a template is for, whatever keeps pods from it just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reach {
+    /// It is: nothing but passing taints keep pods from it.
+    Always,
+    /// As long as it runs a pod: a taint keeps new ones away.
+    WithPod,
+    /// It is not.
+    #[default]
+    Never,
+}
+
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -139,15 +158,40 @@ impl Fit {
         if self.terms.as_ref().is_some_and(|terms| !terms.iter().any(|term| term.matches(node))) {
             return Err(Misfit::Affinity);
         }
-        let repels = |taint: &&Taint| {
-            taint.effect != "PreferNoSchedule" && !self.tolerations.iter().any(|known| known.tolerates(taint))
-        };
         // What drives pods out is worse than what keeps them from starting.
-        let drives_out = |taint: &&Taint| taint.effect == "NoExecute" && repels(taint);
-        match node.taints.iter().find(drives_out).or_else(|| node.taints.iter().find(repels)) {
+        let drives_out = |taint: &&Taint| taint.effect == "NoExecute" && self.is_repelled_by(taint);
+        let keeps_out = |taint: &&Taint| self.is_repelled_by(taint);
+        match node.taints.iter().find(drives_out).or_else(|| node.taints.iter().find(keeps_out)) {
             Some(taint) => Err(Misfit::Taint { key: taint.key.clone(), effect: taint.effect.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Whether a taint matters to pods of the template.
+    pub fn is_repelled_by(&self, taint: &Taint) -> bool {
+        taint.effect != "PreferNoSchedule" && !self.tolerations.iter().any(|known| known.tolerates(taint))
+    }
+
+    /// Whether a node of which [`Fit::judge`] said this is one of those that the template is for.
+    pub fn reach(&self, node: Node<'_>, judged: Option<&Misfit>) -> Reach {
+        match judged {
+            None => return Reach::Always,
+            Some(Misfit::Taint { .. }) => {}
+            Some(_) => return Reach::Never,
+        }
+        let is_passing = |taint: &Taint| PASSING.iter().any(|prefix| taint.key.starts_with(prefix));
+        let lasting = || node.taints.iter().filter(|taint| self.is_repelled_by(taint) && !is_passing(taint));
+        match () {
+            () if lasting().next().is_none() => Reach::Always,
+            () if lasting().all(|taint| taint.effect == "NoSchedule") => Reach::WithPod,
+            () => Reach::Never,
+        }
+    }
+
+    /// Every label that decides where pods may run.
+    pub fn label_keys(&self) -> impl Iterator<Item = &str> {
+        let of_terms = self.terms.iter().flatten().flat_map(|term| &term.labels).map(|known| known.key.as_str());
+        self.selector.iter().map(|(key, _)| key.as_str()).chain(of_terms)
     }
 }
 
@@ -321,6 +365,32 @@ mod tests {
         assert!(!tolerates(json!({"key": "gpu", "value": "no"})));
         assert!(!tolerates(json!({"key": "gpu", "operator": "Exists", "effect": "NoExecute"})));
         assert_eq!(runs(json!({}), &[("any", "PreferNoSchedule")]), Ok(()));
+    }
+
+    #[test]
+    fn what_passes_takes_no_node_from_a_template() {
+        let labels = BTreeMap::new();
+        let fit = Fit::of_daemon(&json!({"spec": {"nodeSelector": {}}}));
+        let reach = |taints: &[(&str, &str)]| {
+            let taint = |(key, effect): &(&str, &str)| Taint {
+                key: (*key).to_owned(),
+                value: String::new(),
+                effect: (*effect).to_owned(),
+            };
+            let taints: Vec<Taint> = taints.iter().map(taint).collect();
+            let node = Node { name: "n", labels: &labels, taints: &taints };
+            fit.reach(node, fit.judge(node).err().as_ref())
+        };
+        assert_eq!(reach(&[]), Reach::Always);
+        assert_eq!(reach(&[(NETWORK_UNAVAILABLE, "NoSchedule")]), Reach::Always);
+        assert_eq!(reach(&[("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")]), Reach::Always);
+        assert_eq!(reach(&[(OUT_OF_SERVICE, "NoExecute")]), Reach::Always);
+        assert_eq!(reach(&[("team", "NoSchedule"), (NETWORK_UNAVAILABLE, "NoSchedule")]), Reach::WithPod);
+        assert_eq!(reach(&[("team", "NoSchedule"), ("broken", "NoExecute")]), Reach::Never);
+        let picky = Fit::of_daemon(&json!({"spec": {"nodeSelector": {"disk": "ssd"}}}));
+        let node = Node { name: "n", labels: &labels, taints: &[] };
+        assert_eq!(picky.reach(node, picky.judge(node).err().as_ref()), Reach::Never);
+        assert_eq!(picky.label_keys().collect::<Vec<_>>(), ["disk"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod daemonset;
 pub mod fate;
 pub mod fit;
 pub mod group;
+pub mod health;
 pub mod mutant;
 pub mod native;
 pub mod partition;

@@ -27,6 +27,22 @@ mutants! {
     SurgeOffByOne,
     /// The partition holds nothing back.
     PartitionForgotten,
+    /// A node that a rollout has touched does not count once it is not Ready.
+    TouchedForgotten,
+    /// Pods of nodes whose kubelet does not answer are deleted and changed.
+    UnknownTouched,
+    /// A percentage of nodes is of those that can start a pod just now.
+    PercentOfReady,
+    /// A revision counts as complete while nodes are held back at another.
+    CurrentTooSoon,
+    /// What is left of a rolling update counts under OnDelete.
+    OnDeleteRolls,
+    /// With a selector, the partition holds nothing back.
+    SelectorIgnoresPartition,
+    /// Pods are compared by their label, not by what they mean.
+    HashRestarts,
+    /// More is done at once than `burstReplicas` says.
+    BurstIgnored,
     /// Pods are deleted whatever they have become since.
     PreconditionDropped,
     /// A paused rollout goes on.

@@ -274,6 +274,9 @@ pub struct DaemonSetStatus {
     /// The revision that nodes held back by the partition have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
+    /// The number that `currentRevision` had when it was complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision_number: Option<i64>,
     /// The newest revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::inplace::Progress;
 use super::lifecycle::State;
+use crate::health::Health;
 
 /// Why a rollout leaves a node alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,20 +28,55 @@ pub struct NodeState {
     pub can_start: bool,
     /// Whether one that runs may stay.
     pub can_stay: bool,
-    /// Whether the node itself is well. One that is not holds up nobody: it neither takes from the budget nor waits
-    /// for it.
-    pub is_ready: bool,
-    /// What a pod that is made now should be: the hash of its rendering. On a node that is held back, that of the
-    /// current revision.
+    /// Whether the template is for it, whatever its taints.
+    pub is_selected: bool,
+    /// How the Node itself is.
+    pub health: Health,
+    /// Whether people say that it is lost for good: nobody waits for it.
+    pub is_out_of_service: bool,
+    /// What a pod that is made now should be, by what its rendering means. On a node that is held back, that of the current
+    /// revision.
     pub wanted: Arc<str>,
     /// What the newest revision gives it.
     pub newest: Arc<str>,
+    /// Whether the API server has not said yet whether it takes a pod like that: no pod in service is given up for it.
+    pub is_unproven: bool,
     /// The number of its variant in the newest revision.
     pub variant: usize,
     /// Why a rollout leaves it alone.
     pub hold: Option<Hold>,
     /// Whether the partition holds it back, whatever else does.
     pub is_partitioned: bool,
+    /// Its place in the order of the rollout.
+    pub class: Class,
+}
+
+/// Where a node stands in the order of a rollout; within a class nodes stand by name. The last is the first to be updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Class {
+    /// The template is not for it: it is never updated.
+    Placeless,
+    /// As most nodes.
+    #[default]
+    Plain,
+    /// Updated before the others.
+    Canary,
+}
+
+/// A node's place in the order of the rollout.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// Its class.
+    pub class: Class,
+    /// The node's name.
+    pub name: Arc<str>,
+}
+
+impl NodeState {
+    /// Its place in the order of the rollout.
+    pub fn rank(&self) -> Rank {
+        Rank { class: self.class, name: self.name.clone() }
+    }
 }
 
 /// A readiness gate of a pod.
@@ -75,16 +111,22 @@ pub struct PodState {
     pub name: Arc<str>,
     /// Which version of it this is: what is decided about it holds for no other.
     pub version: u64,
-    /// What it is: the hash of its rendering.
+    /// What it is: names what its rendering means; its label, if nobody knows that.
     pub hash: Arc<str>,
-    /// The hash of its revision's template, if it names one: what it is apart from patches.
+    /// Its label `controller-revision-hash`.
+    pub label: Arc<str>,
+    /// What its revision's template means, if it names one: what it is apart from patches.
     pub template: Option<Arc<str>>,
-    /// When it was made, for telling the older of two.
+    /// The number of its revision, if that is there.
+    pub number: Option<i64>,
+    /// When it was made.
     pub created: i64,
+    /// When it was last changed where it runs.
+    pub changed: Option<i64>,
     /// Since when it is ready.
     pub ready_since: Option<i64>,
-    /// Whether it is on its way out.
-    pub is_terminating: bool,
+    /// If it is on its way out: when its deletion was asked for.
+    pub leaving_since: Option<i64>,
     /// Whether it ended and will not start again.
     pub has_ended: bool,
     /// How far the last change in place is.
@@ -115,9 +157,27 @@ pub enum Mode {
     OnDelete,
 }
 
+/// The rollout of the newest revision, as the cluster remembers it: a new leader reads the same.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rollout {
+    /// When the newest revision became that, in seconds since 1970.
+    pub began: i64,
+    /// The number of the newest revision.
+    pub newest: i64,
+    /// The number of the current revision.
+    pub current: i64,
+    /// The number that the current revision had when it was complete: those of later ones were left by rollouts that did
+    /// not come to their end.
+    pub complete: i64,
+    /// How many seconds a node that is not Ready counts after its pod was last made, changed or deleted; none: for ever.
+    pub soak: Option<i64>,
+}
+
 /// What a DaemonSet says about its pods.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
+    /// The rollout of the newest revision.
+    pub rollout: Rollout,
     /// How pods get what is new.
     pub mode: Mode,
     /// Seconds that a pod must be ready before it counts as available.

@@ -11,7 +11,7 @@ use dapple_edit::edit::{Edit, EditError};
 use dapple_edit::render::render_plain;
 use serde_json::Value;
 
-use crate::fit::{Fit, Misfit, Node};
+use crate::fit::{Fit, Misfit, Node, Reach};
 
 /// What nodes that match the same patches should have.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub struct Rendered {
     pub template: Arc<Value>,
     /// Names it.
     pub hash: Arc<str>,
+    /// Names what it means.
+    pub meaning: Arc<str>,
 }
 
 /// The variants of one revision, rendered as nodes ask for them.
@@ -89,9 +91,9 @@ impl Variants {
         }
         let edits: Vec<&Edit> = matching.iter().map(|index| &self.patches[*index].edit).collect();
         let rendering = match edits.as_slice() {
-            [] => Ok(Rendered { template: self.template.clone(), hash: self.hash.clone() }),
+            [] => Ok(Rendered { template: self.template.clone(), hash: self.hash.clone(), meaning: meaning_of(&self.template) }),
             _ => render_plain(Document::PodTemplate, &self.template, &edits)
-                .map(|(template, hash)| Rendered { template: Arc::new(template), hash: Arc::from(hash) })
+                .map(|(template, hash)| Rendered { meaning: meaning_of(&template), template: Arc::new(template), hash: Arc::from(hash) })
                 .map_err(Unrendered::from),
         };
         let selector = self.selector.as_ref();
@@ -113,6 +115,13 @@ impl Variants {
     /// Why no pod of a variant may start on a node.
     pub fn misfit(&self, variant: usize, node: Node<'_>) -> Option<Misfit> {
         self.variants[variant].fit.judge(node).err()
+    }
+
+    /// As [`Variants::misfit`], and whether the node is one of those that the variant's template is for all the same.
+    pub fn judge(&self, variant: usize, node: Node<'_>) -> (Option<Misfit>, Reach) {
+        let misfit = self.misfit(variant, node);
+        let reach = self.variants[variant].fit.reach(node, misfit.as_ref());
+        (misfit, reach)
     }
 
     /// Every variant that a node has asked for.
@@ -137,6 +146,10 @@ impl Variants {
         }
         None
     }
+}
+
+fn meaning_of(template: &Value) -> Arc<str> {
+    Arc::from(dapple_edit::render::hash(&dapple_edit::meaning::meaning(Document::PodTemplate, template)))
 }
 
 #[cfg(test)]

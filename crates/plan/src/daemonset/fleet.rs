@@ -1,14 +1,15 @@
 //! All nodes with the pods of one DaemonSet, kept up to date event by event.
 //!
-//! The fleet is made once from everything there is, and then told of each pod that changes: that costs the same whatever
-//! the number of nodes. It remembers nothing that the cluster does not say, except how often pods ended on a node: made
-//! anew, it decides the same.
+//! The fleet is made once from everything there is, and then told of each pod and each node that changes: that costs the
+//! same whatever the number of nodes. It remembers nothing that the cluster does not say, except how often pods ended on a
+//! node: made anew, it decides the same.
 //!
 //! Invariants, tested below as properties:
 //! - Told of changes one by one, it stands as if it had been made anew.
 //! - Never two live pods on a node outside a surge, once what is decided has happened.
-//! - Updates never make more nodes unavailable than the budget allows, whatever was down before. Pods that are down
-//!   already are replaced within the budget too: a fleet that is briefly not ready must not be swept away at once.
+//! - Updates never make more nodes unwell than the budget allows, whatever was down before, and whatever makes them unwell:
+//!   see [`super::touched`]. Pods that are down already are replaced within the budget too: a fleet that is briefly not
+//!   ready must not be swept away at once.
 //! - Nodes that are held back are not touched. What is not held back arrives in the end.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,51 +17,19 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::cell::{Act, Mode, NodeState, PodState, Rules, Why};
+use super::cell::{Act, Mode, NodeState, PodState, Rank, Rules, Why};
 use super::inplace::Difference;
-use super::judge::{Cell, Chore, Counts, Verdict};
+use super::judge::{Cell, Chore, Verdict};
+use super::placement::{Holding, Limits, Placement, Prospect};
 use super::renderings::Renderings;
+use super::tally::{Sets, Tally};
+use crate::health::Health;
 use crate::mutant::{Mutant, is_on};
 
 /// The first wait before a pod that ended is made anew, and the longest, in seconds.
 const RETRY: (i64, i64) = (1, 900);
 /// So many seconds after a pod ended it is forgotten.
 const FORGIVEN: i64 = 2 * RETRY.1;
-
-/// Sums over nodes.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// Nodes that should run a pod.
-    pub desired: usize,
-    /// Of these, those that do.
-    pub current: usize,
-    /// Of these, those with a ready one.
-    pub ready: usize,
-    /// Of these, those with one that is available.
-    pub available: usize,
-    /// Of these, those with one of the newest revision.
-    pub updated: usize,
-    /// Of these, those with one of the newest revision that is ready.
-    pub updated_ready: usize,
-    /// Nodes that run a pod and should not.
-    pub misscheduled: usize,
-}
-
-impl Tally {
-    fn change(&mut self, counts: Counts, by: impl Fn(&mut usize)) {
-        let Counts { desired, current, ready, available, updated, updated_ready, misscheduled } = counts;
-        let fields = [
-            (desired, &mut self.desired),
-            (current, &mut self.current),
-            (ready, &mut self.ready),
-            (available, &mut self.available),
-            (updated, &mut self.updated),
-            (updated_ready, &mut self.updated_ready),
-            (misscheduled, &mut self.misscheduled),
-        ];
-        fields.into_iter().filter(|(counts, _)| *counts).for_each(|(_, field)| by(field));
-    }
-}
 
 /// Something to be done.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,151 +55,190 @@ pub struct Decision {
 #[derive(Debug)]
 pub struct Fleet {
     rules: Rules,
-    /// In the order of the rollout: the last is the first to be updated.
-    cells: Vec<Cell>,
-    /// By name of a node, and of a pod. Nobody walks over them, so their order does not matter.
-    places: HashMap<Arc<str>, usize>,
-    pods: HashMap<Arc<str>, usize>,
+    limits: Option<Limits>,
+    placement: Placement,
+    /// By name of a node. Nobody walks over them, so their order does not matter.
+    cells: HashMap<Arc<str>, Cell>,
+    /// By name of a pod: its node.
+    pods: HashMap<Arc<str>, Arc<str>>,
     /// Pods of nodes that are gone.
     strays: BTreeMap<Arc<str>, (Arc<str>, PodState)>,
     renderings: Renderings,
     tally: Tally,
     variants: Vec<Tally>,
     sets: Sets,
-    /// Cells to be judged again.
-    touched: Vec<usize>,
+    /// When the rollout last came on.
+    progressed_at: i64,
+    /// Nodes to be judged again.
+    dirty: Vec<Arc<str>>,
     /// By node: how often a pod ended there, and when that was last.
     ended: BTreeMap<Arc<str>, (u32, i64)>,
 }
 
-/// Places of cells by what is true of them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Sets {
-    chores: BTreeSet<usize>,
-    /// Candidates that are down already.
-    broken: BTreeSet<usize>,
-    /// Candidates that are in service.
-    whole: BTreeSet<usize>,
-    down: BTreeSet<usize>,
-    moving: BTreeSet<usize>,
-    surging: BTreeSet<usize>,
-    behind: BTreeSet<usize>,
-    /// Behind, and not well or closed to new pods.
-    unreachable: BTreeSet<usize>,
-    lagging: BTreeSet<usize>,
-    wakes: BTreeSet<(i64, usize)>,
-}
-
-impl Sets {
-    /// Files a cell under its new verdict. Sets it stays in, or out of, are not looked into: most of them, most times.
-    fn file(&mut self, place: usize, before: &Verdict, after: &Verdict) {
-        let is_broken = |verdict: &Verdict| verdict.candidate.is_some() && verdict.is_down;
-        let is_whole = |verdict: &Verdict| verdict.candidate.is_some() && !verdict.is_down;
-        let mut put = |set: fn(&mut Self) -> &mut BTreeSet<usize>, is_in: &dyn Fn(&Verdict) -> bool| match (
-            is_in(before),
-            is_in(after),
-        ) {
-            (false, true) => _ = set(self).insert(place),
-            (true, false) => _ = set(self).remove(&place),
-            _ => {}
-        };
-        put(|sets| &mut sets.chores, &|verdict| !verdict.chores.is_empty());
-        put(|sets| &mut sets.broken, &is_broken);
-        put(|sets| &mut sets.whole, &is_whole);
-        put(|sets| &mut sets.down, &|verdict| verdict.is_down);
-        put(|sets| &mut sets.moving, &|verdict| verdict.is_moving);
-        put(|sets| &mut sets.surging, &|verdict| verdict.is_surging);
-        put(|sets| &mut sets.behind, &|verdict| verdict.is_behind);
-        put(|sets| &mut sets.unreachable, &|verdict| verdict.is_unreachable);
-        put(|sets| &mut sets.lagging, &|verdict| verdict.is_lagging);
-        if before.wake != after.wake {
-            before.wake.map(|at| self.wakes.remove(&(at, place)));
-            after.wake.map(|at| self.wakes.insert((at, place)));
-        }
-    }
-}
-
 impl Fleet {
-    /// A fleet of these nodes, the last of which is the first to be updated.
-    pub fn new(rules: Rules, nodes: Vec<NodeState>, renderings: Renderings) -> Self {
-        let places = nodes.iter().enumerate().map(|(place, node)| (node.name.clone(), place)).collect();
-        let variants = nodes.iter().map(|node| node.variant + 1).max().unwrap_or(0);
+    /// A fleet without nodes.
+    pub fn new(rules: Rules, placement: Placement, renderings: Renderings) -> Self {
         Self {
+            progressed_at: rules.rollout.began,
             rules,
-            touched: (0..nodes.len()).collect(),
-            cells: nodes.into_iter().map(Cell::new).collect(),
-            places,
+            limits: None,
+            placement,
+            cells: HashMap::new(),
             pods: HashMap::new(),
             strays: BTreeMap::new(),
             renderings,
             tally: Tally::default(),
-            variants: vec![Tally::default(); variants],
+            variants: Vec::new(),
             sets: Sets::default(),
+            dirty: Vec::new(),
             ended: BTreeMap::new(),
         }
+    }
+
+    /// With limits that are shares of the nodes: they follow their number.
+    pub fn with_limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
     }
 
     /// Takes over what an earlier one remembers: how often pods ended.
     pub fn remembering(mut self, earlier: &Self) -> Self {
         self.ended = earlier.ended.clone();
         for (node, (count, at)) in &self.ended {
-            if let Some(place) = self.places.get(node) {
-                self.cells[*place].retry_at = at + pause(*count);
+            if let Some(cell) = self.cells.get_mut(node) {
+                cell.retry_at = at + pause(*count);
             }
         }
         self
     }
 
+    /// What is known of many nodes at once.
+    pub fn put_all(&mut self, prospects: Vec<Prospect>) {
+        let states = self.placement.put_all(prospects);
+        states.into_iter().for_each(|state| self.set_node(state));
+        self.gather_strays();
+    }
+
+    /// A node is as told now.
+    pub fn put(&mut self, prospect: Prospect) {
+        let states = self.placement.put(prospect);
+        states.into_iter().for_each(|state| self.set_node(state));
+        self.gather_strays();
+    }
+
+    /// Nodes that came take in the pods that were there before them.
+    fn gather_strays(&mut self) {
+        let found: Vec<Arc<str>> =
+            self.strays.iter().filter(|(_, (node, _))| self.cells.contains_key(node)).map(|(pod, _)| pod.clone()).collect();
+        for name in found {
+            if let Some((node, pod)) = self.strays.remove(&name) {
+                self.observe(&name, Some((&node, pod)));
+            }
+        }
+    }
+
+    /// A node is gone.
+    pub fn drop_node(&mut self, name: &Arc<str>) {
+        let states = self.placement.remove(name);
+        if let Some(cell) = self.cells.remove(name) {
+            self.unfile(&cell);
+            for pod in cell.pods {
+                self.pods.remove(&pod.name);
+                self.strays.insert(pod.name.clone(), (name.clone(), pod));
+            }
+        }
+        self.ended.remove(name);
+        states.into_iter().for_each(|state| self.set_node(state));
+    }
+
+    /// How a Node itself is has changed.
+    pub fn observe_health(&mut self, name: &Arc<str>, health: Health) {
+        self.placement.set_health(name, health);
+        if let Some(cell) = self.cells.get_mut(name) {
+            cell.node.health = health;
+            self.touch(name);
+        }
+    }
+
+    /// What holds for a node has changed.
+    fn set_node(&mut self, state: NodeState) {
+        let name = state.name.clone();
+        match self.cells.remove(&name) {
+            Some(cell) if cell.node == state => _ = self.cells.insert(name, cell),
+            Some(mut cell) => {
+                self.unfile(&cell);
+                (cell.node, cell.verdict, cell.is_dirty) = (state, Verdict::default(), false);
+                self.cells.insert(name.clone(), cell);
+                self.touch(&name);
+            }
+            None => {
+                self.cells.insert(name.clone(), Cell { is_dirty: false, ..Cell::new(state) });
+                self.touch(&name);
+            }
+        }
+    }
+
+    /// Takes a node out of all sums.
+    fn unfile(&mut self, cell: &Cell) {
+        let none = Verdict::default();
+        self.sets.file(&cell.node.rank(), &cell.verdict, &none);
+        let variant = self.variants.get_mut(cell.node.variant);
+        for tally in [Some(&mut self.tally), variant].into_iter().flatten() {
+            tally.change(cell.verdict.counts, |count| *count -= 1);
+        }
+    }
+
     /// A pod is as told now, or gone.
     pub fn observe(&mut self, name: &Arc<str>, now: Option<(&Arc<str>, PodState)>) {
         self.strays.remove(name);
-        if let Some(place) = self.pods.remove(name) {
-            self.cells[place].pods.retain(|pod| pod.name != *name);
-            self.touch(place);
+        let before = self.pods.remove(name);
+        if let Some(node) = &before
+            && let Some(cell) = self.cells.get_mut(node)
+        {
+            cell.pods.retain(|pod| pod.name != *name);
+            self.touch(node);
         }
-        let Some((node, pod)) = now else { return };
-        let Some(place) = self.places.get(node).copied() else {
-            self.strays.insert(name.clone(), (node.clone(), pod));
-            return;
-        };
-        let cell = &mut self.cells[place];
-        cell.pods.push(pod);
-        cell.pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        self.pods.insert(name.clone(), place);
-        self.touch(place);
+        let after = now.as_ref().map(|(node, _)| (*node).clone());
+        if let Some((node, pod)) = now {
+            match self.cells.get_mut(node) {
+                None => _ = self.strays.insert(name.clone(), (node.clone(), pod)),
+                Some(cell) => {
+                    cell.pods.push(pod);
+                    cell.pods.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
+                    self.pods.insert(name.clone(), node.clone());
+                    self.touch(node);
+                }
+            }
+        }
+        let moved = before.filter(|before| after.as_ref() != Some(before));
+        moved.into_iter().chain(after).for_each(|node| self.hold_again(&node));
     }
 
-    /// Whether a node is well has changed.
-    pub fn observe_node(&mut self, node: &str, is_ready: bool) {
-        if let Some(place) = self.places.get(node).copied() {
-            self.cells[place].node.is_ready = is_ready;
-            self.touch(place);
-        }
+    /// Who is held back may follow from which nodes have which pods.
+    fn hold_again(&mut self, node: &Arc<str>) {
+        let Some(cell) = self.cells.get(node) else { return };
+        let holding = Holding {
+            has_pod: !cell.pods.is_empty(),
+            has_newest: cell.pods.iter().any(|pod| pod.is_live() && pod.is_right(&cell.node.newest, &self.rules)),
+            is_replaced: !cell.pods.iter().any(PodState::is_live),
+        };
+        let states = self.placement.hold(node, holding);
+        states.into_iter().for_each(|state| self.set_node(state));
     }
 
     /// We wrote something about this node that the view does not include yet.
     pub fn wrote(&mut self, node: &str) {
-        if let Some(place) = self.places.get(node).copied() {
-            self.cells[place].unseen += 1;
-            self.touch(place);
-        }
+        self.with_cell(node, |cell| cell.unseen += 1);
     }
 
     /// The view includes one more of our writes.
     pub fn saw(&mut self, node: &str) {
-        if let Some(place) = self.places.get(node).copied() {
-            let unseen = &mut self.cells[place].unseen;
-            *unseen = unseen.saturating_sub(1);
-            self.touch(place);
-        }
+        self.with_cell(node, |cell| cell.unseen = cell.unseen.saturating_sub(1));
     }
 
     /// Something was refused there: nothing is tried before this time.
     pub fn set_back(&mut self, node: &str, until: i64) {
-        if let Some(place) = self.places.get(node).copied() {
-            self.cells[place].set_back = until;
-            self.touch(place);
-        }
+        self.with_cell(node, |cell| cell.set_back = until);
     }
 
     /// A pod that ended was taken away: the next one to end so soon waits longer.
@@ -238,28 +246,35 @@ impl Fleet {
         let (count, last) = self.ended.get(node).copied().unwrap_or_default();
         let count = if now - last > FORGIVEN { 0 } else { count };
         self.ended.insert(node.clone(), (count + 1, now));
-        if let Some(place) = self.places.get(node).copied() {
-            self.cells[place].retry_at = now + pause(count + 1);
-            self.touch(place);
+        self.with_cell(node, |cell| cell.retry_at = now + pause(count + 1));
+    }
+
+    fn with_cell(&mut self, node: &str, act: impl FnOnce(&mut Cell)) {
+        if let Some(cell) = self.cells.get_mut(node) {
+            act(cell);
+            let name = cell.node.name.clone();
+            self.touch(&name);
         }
     }
 
-    fn touch(&mut self, place: usize) {
-        let cell = &mut self.cells[place];
-        if !std::mem::replace(&mut cell.is_touched, true) {
-            self.touched.push(place);
+    /// Has a node judged again.
+    fn touch(&mut self, node: &Arc<str>) {
+        if let Some(cell) = self.cells.get_mut(node)
+            && !std::mem::replace(&mut cell.is_dirty, true)
+        {
+            self.dirty.push(node.clone());
         }
     }
 
     /// Whether there are pods on nodes that are not known, which nobody deletes yet.
     pub fn has_strays(&self) -> bool {
-        self.strays.values().any(|(_, pod)| !pod.is_terminating)
+        self.strays.values().any(|(_, pod)| pod.leaving_since.is_none())
     }
 
     /// A pod as it was told last.
     pub fn pod(&self, name: &str) -> Option<&PodState> {
-        let placed =
-            self.pods.get(name).and_then(|place| self.cells[*place].pods.iter().find(|pod| *pod.name == *name));
+        let placed = self.pods.get(name).and_then(|node| self.cells.get(node));
+        let placed = placed.and_then(|cell| cell.pods.iter().find(|pod| *pod.name == *name));
         placed.or_else(|| self.strays.get(name).map(|(_, pod)| pod))
     }
 
@@ -267,18 +282,23 @@ impl Fleet {
     pub fn decide(&mut self, now: i64) -> Decision {
         self.refresh(now);
         let mut actions: Vec<Action> = Vec::new();
-        let gone = self.strays.iter().filter(|(_, (_, pod))| !pod.is_terminating && !is_on(Mutant::StraysLeft));
+        let gone = self.strays.iter().filter(|(_, (_, pod))| pod.leaving_since.is_none() && !is_on(Mutant::StraysLeft));
         actions.extend(gone.map(|(name, (node, _))| Action {
             node: node.clone(),
             pod: Some(name.clone()),
             act: Act::Delete(Why::NodeGone),
         }));
-        let limit = self.rules.burst.max(1);
-        for place in &self.sets.chores {
+        let limit = if is_on(Mutant::BurstIgnored) { usize::MAX - 1 } else { self.rules.burst.max(1) };
+        // Of pods that the API server may refuse, one is tried at a time.
+        let mut is_tried = false;
+        for rank in &self.sets.chores {
             if actions.len() > limit {
                 break;
             }
-            actions.extend(self.cells[*place].verdict.chores.iter().map(|chore| self.action(*place, chore)));
+            let may_try = !self.sets.tried.contains(rank) || !std::mem::replace(&mut is_tried, true);
+            let chores = self.cells.get(&rank.name).map(|cell| cell.verdict.chores.as_slice()).unwrap_or_default();
+            let chores = chores.iter().filter(|(_, act)| may_try || *act != Act::Create);
+            actions.extend(chores.map(|chore| action(rank, chore)));
         }
         if actions.len() <= limit {
             let left = limit + 1 - actions.len();
@@ -291,49 +311,61 @@ impl Fleet {
 
     /// Updates that the budget allows, at most so many.
     fn updates(&self, most: usize) -> Vec<Action> {
-        let (broken, whole) = (self.sets.broken.iter().rev(), self.sets.whole.iter().rev());
-        let take = |place: &usize| Some(self.action(*place, self.cells[*place].verdict.candidate.as_ref()?));
-        if self.rules.mode == Mode::Surge {
-            let surge = self.rules.surge + usize::from(is_on(Mutant::SurgeOffByOne));
-            let room = surge.saturating_sub(self.sets.surging.len()).min(most);
-            return broken.chain(whole).filter_map(take).take(room).collect();
-        }
-        // What is down already costs nobody anything more, and so comes first; but no more of it at once than the
-        // budget.
-        let budget = self.rules.budget + usize::from(is_on(Mutant::BudgetOffByOne));
-        let room = budget.saturating_sub(self.sets.moving.len());
-        let mut updates: Vec<Action> = broken.filter_map(take).take(room.min(most)).collect();
-        let down = if is_on(Mutant::OutagesUncounted) { self.sets.moving.len() } else { self.sets.down.len() };
-        let room = (room - updates.len()).min(budget.saturating_sub(down));
-        updates.extend(whole.filter_map(take).take(room.min(most - updates.len())));
+        let sets = &self.sets;
+        let take = |rank: &Rank| {
+            let (_, chore) = self.cells.get(&rank.name)?.verdict.candidate.as_ref()?;
+            Some(action(rank, chore))
+        };
+        let (limit, taken) = match self.rules.mode {
+            Mode::Surge => (self.rules.surge + usize::from(is_on(Mutant::SurgeOffByOne)), sets.surging.len()),
+            _ if is_on(Mutant::OutagesUncounted) => (self.rules.budget, sets.moving.len()),
+            _ => (self.rules.budget + usize::from(is_on(Mutant::BudgetOffByOne)), sets.down.len()),
+        };
+        // What counts already costs nobody anything more, and so comes first; but no more of it at once than the budget.
+        let room = limit.saturating_sub(sets.moving.len());
+        let mut updates: Vec<Action> = sets.first.iter().rev().filter_map(take).take(room.min(most)).collect();
+        let slots = (room - updates.len()).min(limit.saturating_sub(taken)).min(most - updates.len());
+        // Nodes that are ill for reasons of their own may never be well again: they come when nobody else waits.
+        let is_end = sets.broken.is_empty() && sets.whole.is_empty();
+        let last = sets.last.iter().rev().filter(|_| is_end);
+        let rest = sets.broken.iter().rev().chain(sets.whole.iter().rev()).chain(last);
+        updates.extend(rest.filter_map(take).take(slots));
         updates
-    }
-
-    fn action(&self, place: usize, (pod, act): &Chore) -> Action {
-        Action { node: self.cells[place].node.name.clone(), pod: pod.clone(), act: *act }
     }
 
     /// Judges again what was touched, and what time has changed.
     fn refresh(&mut self, now: i64) {
         self.ended.retain(|_, (_, last)| now - *last <= FORGIVEN);
         // One that stays due is filed again, at another time or not at all.
-        let due: Vec<usize> =
-            self.sets.wakes.iter().take_while(|(at, _)| *at <= now).map(|(_, place)| *place).collect();
-        due.into_iter().for_each(|place| self.touch(place));
-        for place in std::mem::take(&mut self.touched) {
-            let renderings = &mut self.renderings;
-            let cell = &mut self.cells[place];
-            cell.is_touched = false;
-            let verdict = cell.judge(&self.rules, now, |from, to| renderings.between(from, to).is_some());
+        let due = self.sets.wakes.iter().take_while(|(at, _)| *at <= now);
+        let due: Vec<Arc<str>> = due.map(|(_, rank)| rank.name.clone()).collect();
+        due.iter().for_each(|name| self.touch(name));
+        let desired = self.tally.desired;
+        for name in std::mem::take(&mut self.dirty) {
+            let (rules, renderings) = (&self.rules, &mut self.renderings);
+            let Some(cell) = self.cells.get_mut(&name) else { continue };
+            cell.is_dirty = false;
+            let verdict = cell.judge(rules, now, |from, to| renderings.between(from, to).is_some());
             let before = std::mem::replace(&mut cell.verdict, verdict);
-            let (after, variant) = (&cell.verdict, &mut self.variants[cell.node.variant]);
-            for tally in [&mut self.tally, variant] {
+            let (after, variant) = (&cell.verdict, cell.node.variant);
+            if self.variants.len() <= variant {
+                self.variants.resize(variant + 1, Tally::default());
+            }
+            for tally in [&mut self.tally, &mut self.variants[variant]] {
                 tally.change(before.counts, |count| *count -= 1);
                 tally.change(after.counts, |count| *count += 1);
             }
-            self.sets.file(place, &before, after);
+            self.progressed_at = after.progressed_at.map_or(self.progressed_at, |at| at.max(self.progressed_at));
+            self.sets.file(&cell.node.rank(), &before, after);
+        }
+        if let Some(limits) = self.limits.as_ref().filter(|_| desired != self.tally.desired) {
+            limits.apply(&mut self.rules, self.tally.desired);
         }
     }
+}
+
+fn action(rank: &Rank, (pod, act): &Chore) -> Action {
+    Action { node: rank.name.clone(), pod: pod.clone(), act: *act }
 }
 
 /// How long to wait after so many ends in a row.
@@ -366,7 +398,7 @@ impl Fleet {
 
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeState> {
-        self.places.get(name).map(|place| &self.cells[*place].node)
+        self.cells.get(name).map(|cell| &cell.node)
     }
 
     /// What to change of a pod to bring it to another hash.
@@ -379,9 +411,18 @@ impl Fleet {
         self.renderings.knows(hash)
     }
 
-    /// Whether every node that has a pod, or gets one, has what the newest revision gives it.
-    pub fn is_settled(&self) -> bool {
-        self.sets.lagging.is_empty() && self.tally.updated == self.tally.desired
+    /// Whether every node has what the newest revision gives it and is well, and none is held back at another. Passed over
+    /// are nodes that do not count and were out of reach for long, if they are fewer than those that have it.
+    pub fn is_complete(&self, now: i64) -> bool {
+        let (unfinished, passed_over) = (&self.sets.unfinished, &self.sets.passed_over);
+        let is_over = passed_over.last().is_none_or(|(at, _)| *at <= now);
+        let is_alone = unfinished.len() == passed_over.len() && is_over && unfinished.len() < self.tally.updated;
+        unfinished.is_empty() || is_alone || (is_on(Mutant::CurrentTooSoon) && self.sets.behind.is_empty())
+    }
+
+    /// When the rollout last came on: the newest revision was given to a node, or one that has it became well.
+    pub fn progressed_at(&self) -> i64 {
+        self.progressed_at
     }
 
     /// Nodes that the rollout has still to reach.
@@ -394,20 +435,35 @@ impl Fleet {
         self.sets.lagging.len()
     }
 
-    /// Nodes that hold the budget, with what each waits for; at most so many.
-    pub fn holding(&self, most: usize) -> Vec<String> {
-        self.sets.down.iter().take(most).map(|place| self.cells[*place].told()).collect()
+    /// Whether nothing of the rollout is under way, and all that it has still to reach is out of reach.
+    pub fn is_out_of_reach(&self) -> bool {
+        self.sets.behind.len() == self.sets.unreachable.len() && self.sets.down.is_empty() && self.sets.surging.is_empty()
     }
 
-    /// Nodes that the rollout waits for, with what each waits for: those that hold the budget, and those of a surge
-    /// that have an old pod and a new one; at most so many.
-    pub fn waiting(&self, most: usize) -> Vec<String> {
-        self.sets.down.union(&self.sets.surging).take(most).map(|place| self.cells[*place].told()).collect()
+    /// Nodes that the rollout has touched and that are not Ready.
+    pub fn ill(&self) -> usize {
+        self.sets.ill.len()
+    }
+
+    /// Nodes that hold the budget, with what each waits for; at most so many.
+    pub fn holding(&self, most: usize, now: i64) -> Vec<String> {
+        self.told(self.sets.down.iter().take(most), now)
+    }
+
+    /// Nodes that the rollout waits for, with what each waits for: those that hold the budget, those that are ill before
+    /// all; at most so many.
+    pub fn waiting(&self, most: usize, now: i64) -> Vec<String> {
+        let others = self.sets.down.union(&self.sets.surging).filter(|rank| !self.sets.ill.contains(rank));
+        self.told(self.sets.ill.iter().chain(others).take(most), now)
     }
 
     /// Nodes that the rollout cannot reach, because they are not well or no pod may start there; at most so many.
-    pub fn unreachable(&self, most: usize) -> Vec<String> {
-        self.sets.unreachable.iter().take(most).map(|place| self.cells[*place].told()).collect()
+    pub fn unreachable(&self, most: usize, now: i64) -> Vec<String> {
+        self.told(self.sets.unreachable.iter().take(most), now)
+    }
+
+    fn told<'a>(&self, ranks: impl Iterator<Item = &'a Rank>, now: i64) -> Vec<String> {
+        ranks.filter_map(|rank| self.cells.get(&rank.name)).map(|cell| cell.told(now)).collect()
     }
 
     /// Nodes where pods keep ending, with how often.
@@ -415,17 +471,16 @@ impl Fleet {
         self.ended.iter().filter(|(_, (count, _))| *count > 1).map(|(node, (count, _))| (node, *count))
     }
 
-    /// What pods of one hash are to become: their hash, their template and the next one, for all that are known.
+    /// What pods of one label are to become: their label, their template and the next one, for all that are known.
     pub fn moves(&self) -> Vec<(Arc<str>, Arc<Value>, Arc<Value>)> {
-        let cells = self.sets.lagging.iter().map(|place| &self.cells[*place]);
-        let pairs: BTreeSet<(Arc<str>, Arc<str>)> = cells
-            .flat_map(|cell| cell.pods.iter().map(|pod| (pod.hash.clone(), cell.node.newest.clone())))
-            .filter(|(from, to)| from != to)
+        let cells = self.sets.lagging.iter().filter_map(|rank| self.cells.get(&rank.name));
+        let all: BTreeSet<(&Arc<str>, &Arc<str>, &Arc<str>)> = cells
+            .flat_map(|cell| cell.pods.iter().map(|pod| (&pod.label, &pod.hash, &cell.node.newest)))
+            .filter(|(_, from, to)| from != to)
             .collect();
         let known = &self.renderings;
-        pairs
-            .into_iter()
-            .filter_map(|(from, to)| Some((from.clone(), known.get(&from)?.clone(), known.get(&to)?.clone())))
+        all.into_iter()
+            .filter_map(|(label, from, to)| Some((label.clone(), known.get(from)?.clone(), known.get(to)?.clone())))
             .collect()
     }
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::super::cell::{Gate, Hold};
 use super::super::inplace::Progress;
-use super::tests::{NOW, down, node, pod, renderings, rules};
+use super::tests::{NOW, down, fleet_of, node, pod, rules};
 use super::*;
 
 /// A world that does what is decided, and in which pods come up when they are told to.
@@ -17,7 +17,7 @@ struct World {
 
 impl World {
     fn fresh(&self, rules: &Rules) -> Fleet {
-        let mut fleet = Fleet::new(rules.clone(), self.nodes.clone(), renderings());
+        let mut fleet = fleet_of(rules.clone(), self.nodes.clone());
         for (name, (node, pod)) in &self.pods {
             fleet.observe(name, Some((node, pod.clone())));
         }
@@ -32,7 +32,9 @@ impl World {
             let name: Arc<str> = Arc::from(format!("made-{}", self.made));
             let gate = if mode == Mode::InPlace { Gate::Unset } else { Gate::Absent };
             let hash = wanted.expect("a node that is there");
-            let pod = PodState { gate, hash, created: self.made as i64, name: name.clone(), ..down("", "") };
+            let number = Some(if *hash == *"new" { 2 } else { 1 });
+            let created = NOW + self.made as i64;
+            let pod = PodState { gate, hash, number, created, name: name.clone(), ..down("", "") };
             self.pods.insert(name.clone(), (action.node.clone(), pod));
             return vec![name];
         };
@@ -45,6 +47,7 @@ impl World {
             }
             Act::Edit => {
                 pod.hash = wanted.expect("a node that is there");
+                (pod.number, pod.changed) = (Some(2), Some(NOW));
                 pod.edit = Progress::Waiting;
             }
             Act::Mark(state) => pod.state = state,
@@ -55,7 +58,7 @@ impl World {
 
     /// Nodes that count and are without an available pod.
     fn down(&self) -> usize {
-        let counted = self.nodes.iter().filter(|node| node.can_start && node.is_ready);
+        let counted = self.nodes.iter().filter(|node| node.can_start && node.health.is_ready());
         counted.filter(|node| !self.on(node).any(|pod| pod.is_live() && pod.ready_since.is_some())).count()
     }
 
@@ -65,12 +68,16 @@ impl World {
     }
 }
 
+fn some_health() -> impl Strategy<Value = Health> {
+    prop_oneof![8 => Just(Health::Ready), 1 => Just(Health::NotReady { since: 400 }), 1 => Just(Health::Unknown { since: 400 })]
+}
+
 prop_compose! {
     fn some_node()(number in 0_usize..8, can_start in prop::bool::weighted(0.9), can_stay in prop::bool::weighted(0.9),
-                   is_ready in prop::bool::weighted(0.9), held in prop::bool::weighted(0.2)) -> NodeState {
+                   health in some_health(), held in prop::bool::weighted(0.2)) -> NodeState {
         let hold = held.then_some(Hold::Partition);
         let wanted = Arc::from(if held { "old" } else { "new" });
-        NodeState { can_start: can_start && can_stay, can_stay, is_ready, hold, wanted, ..node(&format!("n{number}")) }
+        NodeState { can_start: can_start && can_stay, can_stay, health, hold, wanted, ..node(&format!("n{number}")) }
     }
 }
 
@@ -80,7 +87,7 @@ prop_compose! {
                   created in 0_i64..9) -> (String, PodState) {
         let pod = PodState {
             ready_since: (up && !ended).then_some(0),
-            is_terminating: going, has_ended: ended, created, ..pod(&format!("p{number}"), hash)
+            leaving_since: going.then_some(0), has_ended: ended, created, ..pod(&format!("p{number}"), hash)
         };
         (format!("n{on}"), pod)
     }
@@ -120,7 +127,7 @@ proptest! {
             match kind {
                 0 => pod.ready_since = None,
                 1 => pod.ready_since = Some(now),
-                2 => pod.is_terminating = true,
+                2 => pod.leaving_since = Some(now),
                 3 => pod.hash = Arc::from("new"),
                 _ => _ = world.pods.remove(name),
             }
@@ -143,7 +150,7 @@ proptest! {
                 world.act(&action, rules.mode);
             }
             prop_assert!(world.down() <= before.max(limit), "{} down, {before} before, budget {limit}", world.down());
-            for node in world.nodes.iter().filter(|node| node.can_stay) {
+            for node in world.nodes.iter().filter(|node| node.can_stay && !node.health.is_unknown()) {
                 let live = world.on(node).filter(|pod| pod.is_live()).count();
                 prop_assert!(live <= if mode == Mode::Surge { 2 } else { 1 }, "{live} on {}", node.name);
             }
@@ -175,13 +182,39 @@ proptest! {
         }
     }
 
+    /// Nothing cascades: a revision that makes its nodes ill, whichever way, is not given to more of them than the budget.
+    #[test]
+    fn a_revision_that_makes_nodes_ill_stops_at_the_budget(
+        ills in prop::collection::vec(prop::bool::ANY, 1..9), up in any::<bool>(), mode in mode(), budget in 0_usize..4,
+    ) {
+        let rules = rules(mode, budget);
+        let names: Vec<Arc<str>> = (0..ills.len()).map(|number| Arc::from(format!("n{number}"))).collect();
+        let pods = names.iter().map(|name| (name.clone(), (name.clone(), pod(name, "old")))).collect();
+        let mut world = World { nodes: names.iter().map(|name| node(name)).collect(), pods, made: 0 };
+        for _ in 0..20 {
+            for action in world.fresh(&rules).decide(NOW).actions {
+                world.act(&action, rules.mode);
+            }
+            for (_, pod) in world.pods.values_mut().filter(|(_, pod)| *pod.hash == *"new") {
+                pod.edit = Progress::Done;
+                pod.ready_since = (up && matches!(pod.gate, Gate::Absent | Gate::Open)).then_some(0);
+            }
+            let bad: BTreeSet<Arc<str>> =
+                world.pods.values().filter(|(_, pod)| *pod.hash == *"new").map(|(node, _)| node.clone()).collect();
+            for (node, is_lost) in world.nodes.iter_mut().zip(&ills).filter(|(node, _)| bad.contains(&node.name)) {
+                node.health = if *is_lost { Health::Unknown { since: NOW } } else { Health::NotReady { since: NOW } };
+            }
+            prop_assert!(bad.len() <= rules.budget.max(rules.surge), "{} of {} were lost", bad.len(), names.len());
+        }
+    }
+
     #[test]
     fn a_rollout_comes_to_its_end(world in world(), mode in mode(), budget in 1_usize..4) {
         prop_assume!(mode != Mode::OnDelete);
         let (mut world, rules) = (world, rules(mode, budget));
-        world.nodes.iter_mut().for_each(|node| node.is_ready = true);
+        world.nodes.iter_mut().for_each(|node| node.health = Health::Ready);
         for _ in 0..80 {
-            world.pods.retain(|_, (_, pod)| !pod.is_terminating);
+            world.pods.retain(|_, (_, pod)| pod.leaving_since.is_none());
             for action in world.fresh(&rules).decide(NOW).actions {
                 world.act(&action, rules.mode);
             }

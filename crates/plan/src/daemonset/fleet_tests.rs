@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::cell::{Gate, Held, Hold};
+use super::super::cell::{Class, Gate, Held, Hold, Rollout};
 use super::super::inplace::{GATE, Progress};
 use super::super::lifecycle::State;
 use super::*;
@@ -14,17 +14,30 @@ pub(super) fn node(name: &str) -> NodeState {
         name: Arc::from(name),
         can_start: true,
         can_stay: true,
-        is_ready: true,
+        is_selected: true,
+        health: Health::Ready,
+        is_out_of_service: false,
         wanted: Arc::from("new"),
         newest: Arc::from("new"),
+        is_unproven: false,
         variant: 0,
         hold: None,
         is_partitioned: false,
+        class: Class::Plain,
     }
 }
 
+/// The rollout of "new", the second revision, which began at 500; "old" is the first, and was complete.
+pub(super) fn rollout() -> Rollout {
+    Rollout { began: 500, newest: 2, current: 1, complete: 1, soak: None }
+}
+
+/// A pod that is up. One of the new revision was made since the rollout began.
 pub(super) fn pod(name: &str, hash: &str) -> PodState {
-    PodState { name: Arc::from(name), hash: Arc::from(hash), ready_since: Some(0), ..PodState::default() }
+    let is_new = hash == "new";
+    let (number, created) = if is_new { (2, 600) } else { (1, 0) };
+    let (name, hash) = (Arc::from(name), Arc::from(hash));
+    PodState { name, hash, number: Some(number), created, ready_since: Some(created), ..PodState::default() }
 }
 
 pub(super) fn down(name: &str, hash: &str) -> PodState {
@@ -34,7 +47,7 @@ pub(super) fn down(name: &str, hash: &str) -> PodState {
 pub(super) fn rules(mode: Mode, budget: usize) -> Rules {
     let surge = if mode == Mode::Surge { budget } else { 0 };
     let budget = if mode == Mode::Surge { 0 } else { budget };
-    Rules { mode, budget, surge, burst: 250, ..Rules::default() }
+    Rules { rollout: rollout(), mode, budget, surge, burst: 250, ..Rules::default() }
 }
 
 pub(super) fn renderings() -> Renderings {
@@ -45,8 +58,15 @@ pub(super) fn renderings() -> Renderings {
     renderings
 }
 
+/// A fleet of these nodes, whatever would hold them back.
+pub(super) fn fleet_of(rules: Rules, nodes: Vec<NodeState>) -> Fleet {
+    let mut fleet = Fleet::new(rules, Placement::default(), renderings());
+    nodes.into_iter().for_each(|node| fleet.set_node(node));
+    fleet
+}
+
 fn fleet(rules: Rules, nodes: Vec<NodeState>, pods: &[(&str, PodState)]) -> Fleet {
-    let mut fleet = Fleet::new(rules, nodes, renderings());
+    let mut fleet = fleet_of(rules, nodes);
     for (node, pod) in pods {
         fleet.observe(&pod.name.clone(), Some((&Arc::from(*node), pod.clone())));
     }
@@ -67,7 +87,7 @@ fn told(name: &str, act: Act) -> (String, Act) {
 fn every_node_gets_one_pod_and_keeps_it() {
     let standard = || rules(Mode::Standard, 1);
     assert_eq!(decided(standard(), vec![node("a"), node("b")], &[("a", pod("p", "new"))]), [told("b", Act::Create)]);
-    let going = PodState { is_terminating: true, ..pod("p", "new") };
+    let going = PodState { leaving_since: Some(0), ..pod("p", "new") };
     assert_eq!(decided(standard(), vec![node("a")], &[("a", going)]), [], "its place is not free yet");
 }
 
@@ -111,7 +131,7 @@ fn the_budget_is_kept_and_nodes_come_in_their_order() {
     let under_way = [pods[0].clone(), pods[1].clone(), ("c", down("pc2", "new"))];
     let mut fleet = fleet(rules(Mode::Standard, 1), nodes(), &under_way);
     assert_eq!(fleet.decide(NOW).actions, []);
-    assert_eq!(fleet.holding(3), ["c: pod pc2 is not ready"]);
+    assert_eq!(fleet.holding(3, NOW), ["c: pod pc2 is not ready"]);
     assert_eq!((fleet.behind(), fleet.lagging()), (2, 2));
 }
 
@@ -125,19 +145,18 @@ fn pods_that_are_down_are_not_swept_away_at_once() {
 
 #[test]
 fn nodes_that_are_not_well_or_held_back_hold_up_nobody() {
-    let sick = NodeState { is_ready: false, ..node("a") };
+    let sick = NodeState { health: Health::Unknown { since: 60 }, ..node("a") };
     let held = NodeState { hold: Some(Hold::Partition), wanted: Arc::from("old"), ..node("b") };
     let pods = [("a", down("pa", "old")), ("b", pod("pb", "old")), ("c", pod("pc", "old"))];
     let mut fleet = fleet(rules(Mode::Standard, 1), vec![sick, held, node("c")], &pods);
     let actions = fleet.decide(NOW).actions;
     assert_eq!(actions.len(), 1);
     assert_eq!(actions[0].pod.as_deref(), Some("pc"));
-    assert_eq!(fleet.unreachable(3), ["a: the node is not ready"]);
-    let mut closed =
-        Fleet::new(rules(Mode::Standard, 1), vec![NodeState { can_start: false, ..node("a") }], renderings());
+    assert_eq!(fleet.unreachable(3, NOW), ["a: not Ready since 00:01: its kubelet does not answer"]);
+    let mut closed = fleet_of(rules(Mode::Standard, 1), vec![NodeState { can_start: false, ..node("a") }]);
     closed.observe(&Arc::from("pa"), Some((&Arc::from("a"), pod("pa", "old"))));
     assert_eq!(closed.decide(NOW).actions, []);
-    assert_eq!(closed.unreachable(3), ["a: no pod may start there"]);
+    assert_eq!(closed.unreachable(3, NOW), ["a: no pod may start there"]);
     assert_eq!((fleet.behind(), fleet.lagging()), (2, 3));
 }
 
@@ -174,7 +193,7 @@ fn hooks_hold_pods_until_somebody_lets_go() {
     assert_eq!(standard(free), [told("p", Act::Delete(Why::Outdated))]);
     // While it waits it takes from the budget, though it still is ready.
     let two = [("a", preparing), ("b", pod("q", "old"))];
-    assert_eq!(decided(rules(Mode::Standard, 1), vec![node("b"), node("a")], &two), []);
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![node("a"), node("b")], &two), []);
 
     let with_hook = || Rules { has_update_hook: true, unready: (false, true), ..rules(Mode::InPlace, 1) };
     let in_place = |pod: PodState| decided(with_hook(), vec![node("a")], &[("a", pod)]);
@@ -203,7 +222,7 @@ fn what_is_told_of_a_node_is_true() {
     let says = |pod: PodState| {
         let mut fleet = fleet(rules(Mode::InPlace, 1), vec![node("a")], &[("a", pod)]);
         fleet.decide(NOW);
-        fleet.holding(1).join("")
+        fleet.holding(1, NOW).join("")
     };
     assert_eq!(says(PodState { gate: Gate::Closed, ..pod("p", "old") }), "a: pod p is taken out of service");
     let held = Held { from_deletion: true, ..Held::default() };
@@ -213,24 +232,24 @@ fn what_is_told_of_a_node_is_true() {
     let mut fleet = fleet(rules(Mode::Standard, 1), vec![node("a")], &[("a", pod("p", "old"))]);
     fleet.wrote("a");
     fleet.decide(NOW);
-    assert_eq!(fleet.holding(1), ["a: what was just written has not come back yet"]);
+    assert_eq!(fleet.holding(1, NOW), ["a: what was just written has not come back yet"]);
 }
 
 #[test]
 fn a_surge_makes_the_new_before_it_takes_the_old() {
-    let surge = |pods: &[(&str, PodState)]| decided(rules(Mode::Surge, 1), vec![node("b"), node("a")], pods);
+    let surge = |pods: &[(&str, PodState)]| decided(rules(Mode::Surge, 1), vec![node("a"), node("b")], pods);
     let old = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
-    assert_eq!(surge(&old), [told("a", Act::Create)]);
-    let pair = [old[0].clone(), old[1].clone(), ("a", down("pa2", "new"))];
+    assert_eq!(surge(&old), [told("b", Act::Create)]);
+    let pair = [old[0].clone(), old[1].clone(), ("b", down("pb2", "new"))];
     assert_eq!(surge(&pair), [], "it waits for the new one");
-    let mut waits = fleet(rules(Mode::Surge, 1), vec![node("b"), node("a")], &pair);
+    let mut waits = fleet(rules(Mode::Surge, 1), vec![node("a"), node("b")], &pair);
     waits.decide(NOW);
-    assert_eq!((waits.holding(3), waits.waiting(3)), (vec![], vec!["a: pod pa2 is not ready".to_owned()]));
-    let up = [old[0].clone(), old[1].clone(), ("a", pod("pa2", "new"))];
-    assert_eq!(surge(&up), [told("pa", Act::Delete(Why::Outdated))]);
+    assert_eq!(waits.waiting(3, NOW), ["b: pod pb2 is not ready"]);
+    let up = [old[0].clone(), old[1].clone(), ("b", pod("pb2", "new"))];
+    assert_eq!(surge(&up), [told("pb", Act::Delete(Why::Outdated))]);
     // A newer revision: the half-made one goes, the one in service stays.
-    let superseded = [old[0].clone(), ("b", pod("pb", "new")), ("a", PodState { created: 5, ..down("pa2", "mid") })];
-    assert_eq!(surge(&superseded)[0], told("pa2", Act::Delete(Why::Double)));
+    let superseded = [("a", pod("pa", "new")), old[1].clone(), ("b", PodState { created: 5, ..down("pb2", "mid") })];
+    assert_eq!(surge(&superseded)[0], told("pb2", Act::Delete(Why::Double)));
 }
 
 #[test]
@@ -312,4 +331,146 @@ fn without_patches_a_pod_of_the_right_template_is_right() {
     let off = Rules { ignores_patches: true, ..rules(Mode::Standard, 1) };
     assert_eq!(decided(off, vec![node("a")], &[("a", patched.clone())]), []);
     assert_eq!(decided(rules(Mode::Standard, 1), vec![node("a")], &[("a", patched)]).len(), 1);
+}
+
+/// Nodes that a rollout has touched: what each is, and whether it takes from the budget.
+#[test]
+fn what_a_rollout_has_touched_counts_until_it_is_well() {
+    let (ill, lost) = (Health::NotReady { since: 700 }, Health::Unknown { since: 700 });
+    let counts = |node: NodeState, pods: &[PodState], rules: Rules| {
+        let pods: Vec<(&str, PodState)> = pods.iter().map(|pod| ("a", pod.clone())).collect();
+        let mut fleet = fleet(rules, vec![node], &pods);
+        fleet.decide(NOW);
+        fleet.sets.down.len() == 1
+    };
+    let with = |health: Health| NodeState { health, ..node("a") };
+    let standard = || rules(Mode::Standard, 1);
+    let leaving = |at: i64, hash: &str| PodState { leaving_since: Some(at), ..pod("p", hash) };
+    let left_over = PodState { number: Some(3), ..pod("p", "mid") };
+    let before = |hash: &str| PodState { created: 400, ready_since: Some(400), ..pod("p", hash) };
+    for health in [ill, lost] {
+        for (pods, expected, why) in [
+            (vec![pod("p", "new")], true, "updated, available, and its Node is not Ready"),
+            (vec![down("p", "new")], true, "updated"),
+            (vec![], true, "missing"),
+            (vec![pod("p", "old")], false, "it has not been touched"),
+            (vec![down("p", "old")], false, "it has not been touched"),
+            (vec![leaving(499, "old")], false, "deleted before the rollout began"),
+            (vec![leaving(500, "old")], true, "deleted since"),
+            (vec![before("new")], false, "of the revision that an undo returns to, made before"),
+            (vec![PodState { changed: Some(500), ..before("new") }], true, "changed since"),
+            (vec![PodState { gate: Gate::Closed, ..pod("p", "old") }], true, "being changed"),
+            (vec![PodState { number: None, ..pod("p", "gone") }], false, "of a revision that is gone, made before"),
+        ] {
+            assert_eq!(counts(with(health), &pods, standard()), expected, "{health:?}: {why}");
+        }
+        // A rollout that came to no end left it: revision 3 came after 1 was complete, and 4 is the newest now.
+        let fourth = || Rules { rollout: Rollout { newest: 4, ..rollout() }, ..standard() };
+        assert!(counts(with(health), std::slice::from_ref(&left_over), fourth()));
+        // As well if 1 has returned, as 4.
+        let undone = Rules { rollout: Rollout { newest: 4, current: 4, ..rollout() }, ..standard() };
+        assert!(counts(with(health), std::slice::from_ref(&left_over), undone));
+        let out = NodeState { is_out_of_service: true, ..with(health) };
+        assert!(!counts(out, &[pod("p", "new")], standard()), "given up by people");
+        let soaked = |soak: i64| Rules { rollout: Rollout { soak: Some(soak), ..rollout() }, ..standard() };
+        assert!(counts(with(health), &[pod("p", "new")], soaked(401)) && !counts(with(health), &[pod("p", "new")], soaked(400)));
+    }
+    assert!(!counts(node("a"), &[pod("p", "new")], standard()), "it is well");
+    assert!(counts(node("a"), &[down("p", "old")], standard()), "Ready, without an available pod");
+    let scaling = Rules { partitioned_scaling: true, ..standard() };
+    assert!(!counts(NodeState { is_partitioned: true, ..node("a") }, &[], scaling), "kept empty");
+    let closed = NodeState { can_start: false, ..with(ill) };
+    assert!(counts(closed.clone(), &[pod("p", "new")], standard()), "whatever its taints");
+    assert!(!counts(closed, &[], standard()), "it should have none");
+}
+
+/// The rollout of a bad revision stops at the budget; what comes instead heals, first what counts already.
+#[test]
+fn a_fix_reaches_what_a_bad_revision_broke() {
+    let bad = |name: &str| PodState { number: Some(2), created: 600, ..pod(name, "bad") };
+    let fix = || Rollout { began: 800, newest: 3, ..rollout() };
+    let ill = |name: &str| NodeState { health: Health::NotReady { since: 700 }, ..node(name) };
+    let lost = |name: &str| NodeState { health: Health::Unknown { since: 700 }, ..node(name) };
+    let pods = [("a", bad("pa")), ("b", bad("pb")), ("c", pod("pc", "old")), ("d", pod("pd", "old"))];
+    let next = |nodes: Vec<NodeState>, budget: usize| {
+        decided(Rules { rollout: fix(), ..rules(Mode::Standard, budget) }, nodes, &pods)
+    };
+    let replaced = |name: &str| told(name, Act::Delete(Why::Outdated));
+    assert_eq!(next(vec![ill("a"), ill("b"), node("c"), node("d")], 1), [replaced("pb")], "one at a time, and no other");
+    assert_eq!(next(vec![ill("a"), ill("b"), node("c"), node("d")], 3), ["pb", "pa", "pd"].map(replaced));
+    assert_eq!(next(vec![lost("a"), ill("b"), node("c"), node("d")], 2), [replaced("pb")], "its kubelet does not answer");
+    assert_eq!(next(vec![lost("a"), lost("b"), node("c"), node("d")], 2), [], "it waits for those");
+    // Those that are ill for reasons of their own come after all the rest.
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "new"))];
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![ill("a"), node("b")], &pods), [replaced("pa")]);
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
+    assert_eq!(decided(rules(Mode::Standard, 2), vec![ill("a"), node("b")], &pods), [replaced("pb")]);
+}
+
+#[test]
+fn a_surge_stops_at_nodes_that_fall_ill() {
+    let ill = |name: &str| NodeState { health: Health::NotReady { since: 700 }, ..node(name) };
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "new"))];
+    assert_eq!(decided(rules(Mode::Surge, 1), vec![node("a"), ill("b")], &pods), []);
+    assert_eq!(decided(rules(Mode::Surge, 2), vec![node("a"), ill("b")], &pods), [told("a", Act::Create)]);
+    // The fix goes where the harm is, and needs no further slot.
+    let bad = PodState { number: Some(2), created: 600, ..pod("pb", "bad") };
+    let fix = Rules { rollout: Rollout { began: 800, newest: 3, ..rollout() }, ..rules(Mode::Surge, 1) };
+    assert_eq!(decided(fix, vec![node("a"), ill("b")], &[("a", pod("pa", "old")), ("b", bad)]), [told("b", Act::Create)]);
+}
+
+#[test]
+fn nothing_is_asked_of_a_kubelet_that_does_not_answer() {
+    let lost = || NodeState { health: Health::Unknown { since: 1 }, ..node("a") };
+    let all = [Mode::Standard, Mode::InPlace, Mode::Surge, Mode::OnDelete];
+    for mode in all {
+        for pod in [
+            pod("p", "old"),
+            PodState { gate: Gate::Closed, ready_since: None, ..pod("p", "old") },
+            PodState { gate: Gate::Unset, ..down("p", "new") },
+            PodState { has_ended: true, ..down("p", "new") },
+        ] {
+            assert_eq!(decided(rules(mode, 1), vec![lost()], &[("a", pod.clone())]), [], "{mode:?} {pod:?}");
+        }
+        let misplaced = NodeState { can_start: false, can_stay: false, ..lost() };
+        assert_eq!(decided(rules(mode, 1), vec![misplaced], &[("a", pod("p", "new"))]), []);
+        assert_eq!(decided(rules(mode, 1), vec![lost()], &[]), [told("a", Act::Create)], "one that is missing is made");
+    }
+}
+
+#[test]
+fn no_pod_in_service_is_given_up_for_one_that_may_be_refused() {
+    let unproven = |name: &str| NodeState { is_unproven: true, ..node(name) };
+    for mode in [Mode::Standard, Mode::Surge] {
+        assert_eq!(decided(rules(mode, 1), vec![unproven("a")], &[("a", pod("p", "old"))]), []);
+    }
+    let in_place = decided(rules(Mode::InPlace, 1), vec![unproven("a")], &[("a", pod("p", "old"))]);
+    assert_eq!(in_place, [told("p", Act::Edit)], "no pod is made for it");
+    let broken = decided(rules(Mode::Standard, 1), vec![unproven("a")], &[("a", down("p", "old"))]);
+    assert_eq!(broken, [told("p", Act::Delete(Why::Outdated))]);
+    let missing = decided(rules(Mode::Standard, 9), vec![unproven("a"), unproven("b"), node("c")], &[]);
+    assert_eq!(missing, ["a", "c"].map(|name| told(name, Act::Create)), "one is tried at a time");
+}
+
+#[test]
+fn a_rollout_is_complete_when_all_are_well_and_nobody_is_held_back() {
+    let complete = |nodes: Vec<NodeState>, pods: &[(&str, PodState)], now: i64| {
+        let mut fleet = fleet(rules(Mode::Standard, 1), nodes, pods);
+        fleet.decide(now);
+        fleet.is_complete(now)
+    };
+    let three = || vec![node("a"), node("b"), node("c")];
+    let all = [("a", pod("pa", "new")), ("b", pod("pb", "new")), ("c", pod("pc", "new"))];
+    assert!(complete(three(), &all, NOW));
+    let with = |state: NodeState| vec![state, node("b"), node("c")];
+    let held = NodeState { hold: Some(Hold::Partition), wanted: Arc::from("old"), ..node("a") };
+    let old = [("a", pod("pa", "old")), all[1].clone(), all[2].clone()];
+    assert!(!complete(with(held.clone()), &old, 9_999));
+    let lost = |state: NodeState| NodeState { health: Health::Unknown { since: 700 }, ..state };
+    assert!(!complete(with(lost(held)), &old, 9_999), "an outage of those held back completes nothing");
+    assert!(!complete(with(lost(node("a"))), &old, 1_299) && complete(with(lost(node("a"))), &old, 1_300), "passed over");
+    assert!(!complete(with(lost(node("a"))), &all, 9_999), "one that was updated counts for ever");
+    let most = [("a", pod("pa", "old")), ("b", pod("pb", "old")), all[2].clone()];
+    assert!(!complete(vec![lost(node("a")), lost(node("b")), node("c")], &most, 9_999), "more are lost than updated");
+    assert!(complete(vec![], &[], NOW));
 }

@@ -10,27 +10,40 @@
 
 use std::sync::Arc;
 
-use super::cell::{Act, Gate, Mode, NodeState, PodState, Rules, Why};
+use super::cell::{Act, Gate, Hold, Mode, NodeState, PodState, Rules, Why};
 use super::inplace::{GATE, Progress};
 use super::lifecycle::{NOT_READY_GATE, State};
+use crate::mutant::{Mutant, is_on};
+
+/// So many seconds a node must have been out of reach before a rollout is complete without it.
+const PASSED_OVER: i64 = 600;
 
 impl PodState {
     pub(crate) fn is_live(&self) -> bool {
-        !self.is_terminating && !self.has_ended
+        self.leaving_since.is_none() && !self.has_ended
+    }
+
+    /// When it is available, if it stays ready. The condition has whole seconds: it counts from the end of its own. Where
+    /// no time has to pass, no clock is asked: ours may be behind the one that told since when it is ready.
+    fn available_at(&self, rules: &Rules) -> Option<i64> {
+        self.ready_since.map(|since| if rules.min_ready == 0 { i64::MIN } else { since + 1 + rules.min_ready })
     }
 
     fn is_available(&self, rules: &Rules, now: i64) -> bool {
-        // Where no time has to pass, no clock is asked: ours may be behind the one that told since when it is ready.
-        let is_long_enough = |since: i64| rules.min_ready == 0 || since + rules.min_ready <= now;
-        self.is_live() && self.ready_since.is_some_and(is_long_enough)
+        self.is_live() && self.available_at(rules).is_some_and(|at| at <= now)
     }
 
-    fn is_in_service(&self, rules: &Rules, now: i64) -> bool {
+    pub(super) fn is_in_service(&self, rules: &Rules, now: i64) -> bool {
         self.is_available(rules, now) && !self.is_begun()
     }
 
+    /// Whether it is what this names.
+    pub(super) fn is_right(&self, hash: &Arc<str>, rules: &Rules) -> bool {
+        self.hash == *hash || (rules.ignores_patches && self.template.as_ref() == Some(hash))
+    }
+
     /// Whether we have begun to take it out of service, for an update or for good.
-    fn is_begun(&self) -> bool {
+    pub(super) fn is_begun(&self) -> bool {
         self.gate == Gate::Closed
             || self.edit != Progress::Done
             || matches!(self.state, State::PreparingDelete | State::PreparingUpdate | State::Updating)
@@ -52,25 +65,48 @@ pub(super) struct Counts {
     pub(super) misscheduled: bool,
 }
 
+/// When a node's turn comes, among those that may be updated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It counts against the budget already: first, and without a further slot.
+    First,
+    /// Its pod is down, and it takes a slot: before those that serve.
+    Broken,
+    /// Its pod serves.
+    Whole,
+    /// Its Node is not Ready for reasons of its own: after all the rest.
+    Last,
+}
+
 /// What becomes of a cell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Verdict {
     pub(super) counts: Counts,
-    /// Nothing there is in service, and it takes from the budget.
+    /// It takes from `maxUnavailable`.
     pub(super) is_down: bool,
-    /// It is down because something is on its way: gone, going, coming, or being changed.
+    /// Something is on its way there: gone, going, coming, or being changed. So many at once as the budget says.
     pub(super) is_moving: bool,
-    /// It has two pods, as a surge makes them.
+    /// It takes from `maxSurge`: it has two pods, or the rollout has touched it and it is not well.
     pub(super) is_surging: bool,
+    /// The rollout has touched it, and its Node is not Ready.
+    pub(super) is_ill: bool,
     /// The rollout has not reached it: its pod is not what the newest revision says, and no hold is on it.
     pub(super) is_behind: bool,
     /// It is behind, and nothing can be done about it now.
     pub(super) is_unreachable: bool,
     /// It may have a pod, and has none of the newest revision, whatever the reason.
     pub(super) is_lagging: bool,
+    /// It should have a pod of the newest revision and be well, and is not.
+    pub(super) is_unfinished: bool,
+    /// It is unfinished, and from this time on the rollout is complete without it.
+    pub(super) passed_over_at: Option<i64>,
+    /// It waits for a pod of which nobody knows whether the API server takes it.
+    pub(super) is_tried: bool,
+    /// When the rollout last came on there.
+    pub(super) progressed_at: Option<i64>,
     pub(super) chores: Vec<Chore>,
-    /// What to do first, once the budget allows it.
-    pub(super) candidate: Option<Chore>,
+    /// What to do first, once its turn comes and the budget allows it.
+    pub(super) candidate: Option<(Turn, Chore)>,
     /// When time alone may change the judgement.
     pub(super) wake: Option<i64>,
 }
@@ -89,13 +125,13 @@ pub(super) struct Cell {
     pub(super) set_back: i64,
     pub(super) verdict: Verdict,
     /// Whether it is to be judged again. A new one is.
-    pub(super) is_touched: bool,
+    pub(super) is_dirty: bool,
 }
 
 impl Cell {
     pub(super) fn new(node: NodeState) -> Self {
         let verdict = Verdict::default();
-        Self { node, pods: Vec::new(), unseen: 0, retry_at: i64::MIN, set_back: i64::MIN, verdict, is_touched: true }
+        Self { node, pods: Vec::new(), unseen: 0, retry_at: i64::MIN, set_back: i64::MIN, verdict, is_dirty: true }
     }
 
     /// Judges the cell. `can_edit` says whether a pod with one hash can be given another where it runs.
@@ -103,52 +139,116 @@ impl Cell {
         let counts = self.counts(rules, now);
         let is_lagging = self.node.can_start && !counts.updated;
         let mut verdict = Verdict { counts, is_lagging, ..Verdict::default() };
-        let is_counted = self.node.can_start && self.node.is_ready;
         if self.unseen > 0 {
-            // Whatever we did there, it counts as down until we see what came of it.
-            verdict.is_down = is_counted;
-            verdict.is_moving = is_counted;
-            verdict.is_surging = rules.mode == Mode::Surge;
             verdict.is_behind = is_lagging && self.node.hold.is_none();
-            return verdict;
+        } else {
+            self.judge_pods(rules, now, can_edit, &mut verdict);
         }
-        let waits = self.pods.iter().filter_map(|pod| pod.ready_since).map(|since| since + rules.min_ready);
+        self.count(rules, now, &mut verdict);
+        verdict
+    }
+
+    /// What is to be done about the pods.
+    fn judge_pods(&self, rules: &Rules, now: i64, can_edit: impl FnOnce(&str, &str) -> bool, verdict: &mut Verdict) {
+        let waits = self.pods.iter().filter_map(|pod| pod.available_at(rules));
         verdict.wake = waits.filter(|at| *at > now).min();
-        self.clear_away(&mut verdict, now);
+        self.clear_away(verdict, now);
+        let mut candidate = None;
         if self.node.can_stay {
-            self.judge_live(rules, now, can_edit, &mut verdict);
+            candidate = self.judge_live(rules, now, can_edit, verdict);
         }
-        verdict.is_down = is_counted && !self.pods.iter().any(|pod| pod.is_in_service(rules, now));
-        // A pod that is down on its own, and is not what it should be, is not on its way anywhere.
-        let is_idle = |pod: &PodState| pod.is_live() && !pod.is_begun() && !is_right(pod, &self.node.newest, rules);
-        verdict.is_moving = verdict.is_down && !self.pods.iter().any(is_idle);
-        verdict.is_unreachable = verdict.is_behind && !is_counted;
+        let is_new = |chore: &Chore| chore.1 == Act::Create;
+        if self.node.health.is_unknown() && !is_on(Mutant::UnknownTouched) {
+            // Whatever is asked of a kubelet that does not answer happens when the network heals, everywhere at once.
+            verdict.chores.retain(is_new);
+            candidate = None;
+        }
+        // Given up for a pod that may be refused, it would be missed.
+        let is_risk = |chore: &Chore| matches!(chore.1, Act::Create | Act::Delete(_) | Act::Mark(State::PreparingDelete));
+        if self.node.is_unproven && self.is_served(rules, now) {
+            candidate = candidate.filter(|chore| !is_risk(chore));
+        }
+        verdict.is_tried = self.node.is_unproven && verdict.chores.iter().any(is_new);
         if self.set_back > now {
             verdict.chores.clear();
-            verdict.candidate = None;
+            candidate = None;
             verdict.wake = earlier(verdict.wake, self.set_back);
         }
-        verdict
+        verdict.candidate = candidate.map(|chore| (self.turn(rules, now), chore));
+    }
+
+    fn turn(&self, rules: &Rules, now: i64) -> Turn {
+        let (is_ill, is_down) = (self.is_unwell_by_rollout(rules, now), self.is_down(rules, now));
+        match rules.mode {
+            Mode::Surge if is_ill => Turn::First,
+            Mode::Surge if is_down => Turn::Broken,
+            Mode::Standard | Mode::InPlace | Mode::OnDelete if is_down => Turn::First,
+            _ if self.node.health.is_ready() => Turn::Whole,
+            _ => Turn::Last,
+        }
+    }
+
+    /// What the node counts for, among all nodes.
+    fn count(&self, rules: &Rules, now: i64, verdict: &mut Verdict) {
+        let is_ill = self.is_unwell_by_rollout(rules, now);
+        verdict.is_down = self.is_down(rules, now);
+        let is_pair = rules.mode == Mode::Surge && self.pods.iter().filter(|pod| pod.is_live()).count() > 1;
+        verdict.is_surging = rules.mode == Mode::Surge && (is_pair || verdict.is_surging || is_ill);
+        // A pod that is down on its own, and is not what it should be, is not on its way anywhere.
+        let is_idle = |pod: &PodState| pod.is_live() && !pod.is_begun() && !pod.is_right(&self.node.newest, rules);
+        let is_at_rest = self.unseen == 0 && !is_pair && self.pods.iter().any(is_idle);
+        verdict.is_moving = (verdict.is_down || verdict.is_surging) && !is_at_rest;
+        let is_shut = !self.node.can_start || self.node.health.is_unknown();
+        verdict.is_unreachable = verdict.is_behind && !verdict.is_down && is_shut;
+        verdict.is_ill = is_ill && !self.node.health.is_ready();
+        if let Some(at) = self.soaked_at(rules).filter(|at| *at > now) {
+            verdict.wake = earlier(verdict.wake, at);
+        }
+        self.count_end(rules, now, verdict);
+    }
+
+    /// Whether a rollout is complete as far as this node goes, and when it came on there last.
+    fn count_end(&self, rules: &Rules, now: i64, verdict: &mut Verdict) {
+        let (node, is_well) = (&self.node, self.is_well(rules, now));
+        let has_any = self.pods.iter().any(PodState::is_live);
+        let is_meant = node.is_selected && (node.can_start || (node.can_stay && has_any));
+        let is_updated = self.pods.iter().any(|pod| pod.is_live() && pod.is_right(&node.newest, rules));
+        verdict.is_unfinished = is_meant && !(is_updated && is_well);
+        let is_held = node.hold.is_some() && !is_updated;
+        if verdict.is_unfinished && !is_held && !verdict.is_down && !verdict.is_surging {
+            let since = node.health.since().or_else(|| (!node.can_start).then_some(rules.rollout.began));
+            verdict.passed_over_at = since.map(|since| since.saturating_add(PASSED_OVER));
+            if let Some(at) = verdict.passed_over_at.filter(|at| *at > now) {
+                verdict.wake = earlier(verdict.wake, at);
+            }
+        }
+        let news = self.pods.iter().filter(|pod| pod.is_right(&node.newest, rules));
+        let steps = news.flat_map(|pod| [Some(pod.last_touched()), pod.ready_since.filter(|_| is_well)]);
+        verdict.progressed_at = steps.flatten().max();
     }
 
     fn counts(&self, rules: &Rules, now: i64) -> Counts {
         let has = |test: &dyn Fn(&PodState) -> bool| self.pods.iter().any(|pod| pod.is_live() && test(pod));
         let has_any = has(&|_| true);
-        let desired = self.node.can_start || (self.node.can_stay && has_any);
+        // Where nobody knows what it should have, what it runs is what it should.
+        let is_kept = self.node.hold == Some(Hold::Unrendered) && self.node.can_stay && has_any;
+        let desired = self.node.can_start || is_kept;
+        let is_right = |pod: &PodState| pod.is_right(&self.node.newest, rules);
         Counts {
             desired,
             current: desired && has_any,
             ready: desired && has(&|pod| pod.ready_since.is_some()),
             available: desired && has(&|pod| pod.is_available(rules, now)),
-            updated: desired && has(&|pod| is_right(pod, &self.node.newest, rules)),
-            updated_ready: desired && has(&|pod| is_right(pod, &self.node.newest, rules) && pod.ready_since.is_some()),
-            misscheduled: !self.node.can_stay && has_any,
+            updated: desired && has(&is_right),
+            updated_ready: desired && has(&|pod| is_right(pod) && pod.ready_since.is_some()),
+            // As Kubernetes counts: one that a taint keeps new pods from, and that still runs one, among them.
+            misscheduled: !desired && self.pods.iter().any(|pod| !(pod.leaving_since.is_some() && pod.has_ended)),
         }
     }
 
     /// Takes away what may not be there, and what ended.
     fn clear_away(&self, verdict: &mut Verdict, now: i64) {
-        for pod in self.pods.iter().filter(|pod| !pod.is_terminating) {
+        for pod in self.pods.iter().filter(|pod| pod.leaving_since.is_none()) {
             if !self.node.can_stay {
                 verdict.chores.extend(removal(pod, Why::Misplaced));
             } else if pod.has_ended && self.retry_at > now {
@@ -159,16 +259,23 @@ impl Cell {
         }
     }
 
-    fn judge_live(&self, rules: &Rules, now: i64, can_edit: impl FnOnce(&str, &str) -> bool, verdict: &mut Verdict) {
+    /// What to do about pods that live; returned is what waits for its turn.
+    fn judge_live(
+        &self,
+        rules: &Rules,
+        now: i64,
+        can_edit: impl FnOnce(&str, &str) -> bool,
+        verdict: &mut Verdict,
+    ) -> Option<Chore> {
         let (node, is_available) = (&self.node, |pod: &PodState| pod.is_available(rules, now));
         let mut live: Vec<&PodState> = self.pods.iter().filter(|pod| pod.is_live()).collect();
         // One in service stays before one that is not, an available one before one that is being changed and does not say
         // so yet, a ready one before one that is not even that, one that is what it should be before one that is not, and the
         // older before the younger.
-        let is_wrong = |pod: &PodState| !is_right(pod, &node.wanted, rules);
+        let is_right = |pod: &PodState| pod.is_right(&node.wanted, rules);
         live.sort_by_key(|pod| {
             let service = (!pod.is_in_service(rules, now), !is_available(pod), pod.ready_since.is_none());
-            (service, is_wrong(pod), pod.created, &pod.name)
+            (service, !is_right(pod), pod.created, &pod.name)
         });
         let Some(first) = live.first().copied() else {
             // What is on its way out still holds its ports and its place.
@@ -177,30 +284,26 @@ impl Cell {
                 verdict.chores.push((None, Act::Create));
             }
             verdict.is_behind = node.can_start && node.hold.is_none();
-            return;
+            return None;
         };
-        let pair = live.iter().find(|pod| is_right(pod, &node.wanted, rules) != is_right(first, &node.wanted, rules));
+        let pair = live.iter().find(|pod| is_right(pod) != is_right(first));
         let second = pair.copied().filter(|_| rules.mode == Mode::Surge && node.hold.is_none());
         let doubles = live[1..].iter().filter(|pod| second.is_none_or(|second| second.name != pod.name));
         verdict.chores.extend(doubles.filter_map(|pod| removal(pod, Why::Double)));
-        verdict.is_behind = node.hold.is_none() && !is_right(first, &node.wanted, rules);
+        verdict.is_behind = node.hold.is_none() && !is_right(first);
         if let Some(second) = second {
-            verdict.is_surging = true;
             // The new one is up, or both are down and nothing is lost by waiting.
-            if is_right(first, &node.wanted, rules) && is_available(first) {
+            if is_right(first) && is_available(first) {
                 verdict.chores.extend(removal(second, Why::Outdated));
             } else {
-                let new = if is_right(first, &node.wanted, rules) { first } else { second };
+                let new = if is_right(first) { first } else { second };
                 verdict.chores.extend(finish(new, rules));
             }
-            return;
+            return None;
         }
-        self.judge_single(first, rules, now, can_edit, verdict);
-        if rules.mode == Mode::Surge && self.pods.len() > 1 {
-            // Two are enough: what is one too many, or on its way out, is gone before the next one comes.
-            verdict.candidate = None;
-            verdict.is_surging = live.len() > 1;
-        }
+        let next = self.judge_single(first, rules, now, can_edit, verdict);
+        // Two are enough: what is one too many, or on its way out, is gone before the next one comes.
+        next.filter(|_| rules.mode != Mode::Surge || self.pods.len() == 1)
     }
 
     fn judge_single(
@@ -210,7 +313,7 @@ impl Cell {
         now: i64,
         can_edit: impl FnOnce(&str, &str) -> bool,
         verdict: &mut Verdict,
-    ) {
+    ) -> Option<Chore> {
         let node = &self.node;
         let name = || Some(pod.name.clone());
         let is_stuck = match pod.edit {
@@ -223,7 +326,7 @@ impl Cell {
             Progress::Done | Progress::Waiting => false,
         };
         let is_left_alone = node.hold.is_some() || rules.mode == Mode::OnDelete;
-        let stays = is_left_alone || is_right(pod, &node.wanted, rules);
+        let stays = is_left_alone || pod.is_right(&node.wanted, rules);
         if pod.state == State::PreparingDelete {
             verdict.chores.extend(removal(pod, Why::Outdated).or_else(|| set_unready(pod, rules.unready.0)));
         } else if is_stuck && node.can_start && (!is_left_alone || pod.gate == Gate::Closed) {
@@ -231,7 +334,7 @@ impl Cell {
             verdict.chores.extend(removal(pod, Why::Stuck));
         } else if stays {
             verdict.chores.extend(finish(pod, rules));
-        } else if node.can_start && node.is_ready {
+        } else if node.can_start {
             let next = match rules.mode {
                 Mode::Surge => Some((None, Act::Create)),
                 Mode::InPlace if can_edit(&pod.hash, &node.wanted) => match change(pod) {
@@ -240,19 +343,14 @@ impl Cell {
                 },
                 _ => removal(pod, Why::Outdated),
             };
-            // What was begun goes on; what is whole waits for the budget.
-            if pod.is_begun() && rules.mode != Mode::Surge {
-                verdict.chores.extend(next);
-            } else {
-                verdict.candidate = next;
+            // What was begun goes on; what is whole waits for its turn.
+            if !pod.is_begun() || rules.mode == Mode::Surge {
+                return next;
             }
+            verdict.chores.extend(next);
         }
+        None
     }
-}
-
-/// Whether a pod is what this hash says.
-fn is_right(pod: &PodState, hash: &Arc<str>, rules: &Rules) -> bool {
-    pod.hash == *hash || (rules.ignores_patches && pod.template.as_ref() == Some(hash))
 }
 
 /// The next step to take a pod away; nothing while a hook holds it and knows that it does.
@@ -307,38 +405,4 @@ fn finish(pod: &PodState, rules: &Rules) -> Option<Chore> {
 
 fn earlier(known: Option<i64>, at: i64) -> Option<i64> {
     Some(known.map_or(at, |known| known.min(at)))
-}
-
-/// What people are told.
-impl Cell {
-    /// What the node waits for.
-    pub(super) fn told(&self) -> String {
-        let node = &self.node;
-        let because = |pod: &PodState| pod.trouble.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-        if !node.is_ready {
-            return format!("{}: the node is not ready", node.name);
-        }
-        if self.unseen > 0 {
-            return format!("{}: what was just written has not come back yet", node.name);
-        }
-        if !node.can_start {
-            return format!("{}: no pod may start there", node.name);
-        }
-        let live = || self.pods.iter().rev().filter(|pod| pod.is_live());
-        let starting = live().find(|pod| pod.ready_since.is_none());
-        let Some(pod) = starting.or_else(|| live().next()).or(self.pods.last()) else {
-            return format!("{}: its pod is to be made", node.name);
-        };
-        let what = match pod {
-            _ if pod.is_terminating => "is being deleted".to_owned(),
-            _ if pod.has_ended => "ended, and is to be made anew".to_owned(),
-            _ if pod.state == State::PreparingDelete && pod.held.from_deletion => "is held by preDelete".to_owned(),
-            _ if pod.state == State::PreparingUpdate => "is held by inPlaceUpdate".to_owned(),
-            _ if pod.edit != Progress::Done => format!("is being updated in place{}", because(pod)),
-            _ if pod.is_begun() => "is taken out of service".to_owned(),
-            _ if pod.ready_since.is_some() => "is ready, but not for minReadySeconds yet".to_owned(),
-            _ => format!("is not ready{}", because(pod)),
-        };
-        format!("{}: pod {} {what}", node.name, pod.name)
-    }
 }

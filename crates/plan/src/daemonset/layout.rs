@@ -1,15 +1,17 @@
-//! What a DaemonSet and its revisions mean for every node: the rules of the fleet, and its nodes in order.
+//! What a DaemonSet and its revisions mean for every node: the rules of the fleet, and what each node may get.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dapple_api::daemonset::{DaemonSetSpec, LifecycleHook, RollingUpdateType, UpdateStrategyType};
-use dapple_api::selector::SelectorError;
+use dapple_api::selector::{Selector, SelectorError};
 
-use super::cell::{Hold, Mode, NodeState, Rules};
+use super::cell::{Mode, Rollout, Rules};
 use super::desired::Variants;
-use super::order::{Canary, Placed, budget, order};
-use crate::fit::{Misfit, Node};
+use super::order::{Canary, budget};
+use super::placement::{Given, Limits, Placement, Prospect, Terms};
+use crate::fit::{Misfit, Node, OUT_OF_SERVICE};
+use crate::health::Health;
+use crate::mutant::{Mutant, is_on};
 
 /// A node as the cluster tells of it.
 #[derive(Clone, Copy)]
@@ -18,129 +20,131 @@ pub struct Seen<'a> {
     pub node: Node<'a>,
     /// Its name.
     pub name: &'a Arc<str>,
-    /// Whether it is well.
-    pub is_ready: bool,
+    /// How it is.
+    pub health: Health,
 }
 
-/// What nodes should have.
-pub struct Sources<'a> {
-    /// What the DaemonSet says.
-    pub spec: &'a DaemonSetSpec,
-    /// What its newest revision gives.
+/// What the API server says of a rendering, asked by a dry run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// It takes such pods, or such pods ran before.
+    Taken,
+    /// It refuses them: nodes keep what they run.
+    Refused,
+    /// Nobody knows: it did not answer.
+    Unanswered,
+}
+
+/// What a revision, or the one before it, gives.
+pub struct Revisions<'a> {
+    /// The newest.
     pub newest: &'a mut Variants,
-    /// What the revision gives that nodes are held back at, if it is another one.
+    /// The one that nodes are held back at, if it is another.
     pub current: Option<&'a mut Variants>,
-    /// Nodes to be updated first.
-    pub canary: Option<&'a Canary>,
-    /// Hashes of the newest revision that the API server refuses: their nodes keep what they run.
-    pub refused: &'a BTreeSet<Arc<str>>,
-    /// Whether patches are not served.
-    pub ignores_patches: bool,
 }
 
-/// The rules, and the nodes in the order of the rollout, the last of which is the first to be updated.
+/// What a DaemonSet says about its rollout.
 #[derive(Debug)]
-pub struct Layout {
+pub struct Strategy {
     /// What holds for all.
     pub rules: Rules,
-    /// The nodes.
-    pub nodes: Vec<NodeState>,
+    /// Limits that may be shares of the nodes.
+    pub limits: Limits,
+    /// Who is held back.
+    pub terms: Terms,
     /// The strategy's selector cannot be used: everything is held back.
     pub bad_selector: Option<SelectorError>,
+    selector: Option<Selector>,
+    canary: Option<Selector>,
+}
+
+impl Strategy {
+    /// Reads what a DaemonSet says.
+    pub fn of(spec: &DaemonSetSpec, canary: Option<&Canary>, rollout: Rollout, ignores_patches: bool) -> Self {
+        let rolling = spec.rolling_update();
+        let (selector, bad_selector) = match rolling.selector.as_ref().map(Selector::new).transpose() {
+            Ok(selector) => (selector, None),
+            Err(error) => (None, Some(error)),
+        };
+        let terms = Terms {
+            partition: rolling.partition(),
+            is_paused: rolling.paused(),
+            has_selector: selector.is_some(),
+            is_blocked: bad_selector.is_some(),
+            has_canary_of_each: canary == Some(&Canary::EachVariant),
+        };
+        let canary = match canary {
+            Some(Canary::Selector(selector)) => Some(selector.clone()),
+            Some(Canary::EachVariant) | None => None,
+        };
+        let limits = Limits {
+            max_unavailable: rolling.max_unavailable(),
+            max_surge: rolling.max_surge(),
+            burst: spec.burst_replicas(),
+        };
+        Self { rules: rules(spec, rollout, ignores_patches), limits, terms, bad_selector, selector, canary }
+    }
+
+    /// What a node may get. `proof` is what the API server says of what a rendering means.
+    pub fn prospect(
+        &self,
+        revisions: &mut Revisions<'_>,
+        seen: Seen<'_>,
+        proof: impl Fn(&str) -> Proof,
+    ) -> Prospect {
+        let has = |selector: &Option<Selector>| {
+            selector.as_ref().map(|selector| selector.matches(|key| seen.node.labels.get(key)))
+        };
+        let mut next = given(revisions.newest, seen.node);
+        match next.rendering.as_deref().map(proof) {
+            Some(Proof::Refused) => next.rendering = None,
+            Some(Proof::Unanswered) => next.is_unproven = true,
+            Some(Proof::Taken) | None => {}
+        }
+        Prospect {
+            name: seen.name.clone(),
+            health: seen.health,
+            is_out_of_service: seen.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
+            now: revisions.current.as_deref_mut().map(|current| given(current, seen.node)),
+            next,
+            is_canary: has(&self.canary).unwrap_or(false),
+            is_chosen: has(&self.selector).unwrap_or(true),
+        }
+    }
+
+    /// An order without nodes.
+    pub fn placement(&self) -> Placement {
+        Placement::new(self.terms.clone())
+    }
+
+    /// Every label that decides about more than what nodes get.
+    pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        self.selector.iter().chain(&self.canary)
+    }
 }
 
 /// What one revision gives a node.
-struct Given {
-    hash: Option<Arc<str>>,
-    variant: usize,
-    misfit: Option<Misfit>,
-}
-
-impl Given {
-    fn of(variants: &mut Variants, node: Node<'_>) -> Self {
-        let variant = variants.of(node);
-        let rendered = variants.all()[variant].rendering.as_ref().ok();
-        Self { hash: rendered.map(|known| known.hash.clone()), variant, misfit: variants.misfit(variant, node) }
-    }
-
-    fn fits(&self) -> bool {
-        self.hash.is_some() && self.misfit.is_none()
-    }
-}
-
-/// Lays the fleet out.
-pub fn layout(sources: Sources<'_>, seen: &[Seen<'_>]) -> Layout {
-    let Sources { spec, newest, mut current, canary, refused, ignores_patches } = sources;
-    let rolling = spec.rolling_update();
-    let given: Vec<(Given, Option<Given>)> = seen
-        .iter()
-        .map(|seen| {
-            let now = current.as_deref_mut().map(|current| Given::of(current, seen.node));
-            let next = Given::of(newest, seen.node);
-            let hash = next.hash.filter(|hash| !refused.contains(hash));
-            (Given { hash, ..next }, now)
-        })
-        .collect();
-    // A node that fits either revision has a place in the order: one that is held back keeps its pod though the newest
-    // template does not fit it any more.
-    let fits = |(next, now): &(Given, Option<Given>)| next.fits() || now.as_ref().is_some_and(Given::fits);
-    let eligible: Vec<usize> = (0..seen.len()).filter(|number| fits(&given[*number])).collect();
-    let ordered: Vec<(Node<'_>, usize)> =
-        eligible.iter().map(|number| (seen[*number].node, given[*number].0.variant)).collect();
-    let (placed, bad_selector) = match order(&ordered, rolling, canary) {
-        Ok(placed) => (placed, None),
-        Err(error) => {
-            let hold = Some(Hold::Selector);
-            let held = |number| Placed { number, hold, is_partitioned: true };
-            ((0..ordered.len()).map(held).collect(), Some(error))
-        }
-    };
-    let mut places: Vec<Option<(usize, Placed)>> = vec![None; seen.len()];
-    for (place, placed) in placed.into_iter().enumerate() {
-        places[eligible[placed.number]] = Some((place, placed));
-    }
-    let states = seen.iter().zip(given).zip(&places);
-    let mut nodes: Vec<(Option<usize>, NodeState)> = states
-        .map(|((seen, (next, now)), place)| {
-            (place.map(|(place, _)| place), state(seen, next, now, place.map(|(_, placed)| placed)))
-        })
-        .collect();
-    // Those without a place, which are never updated, by name.
-    nodes.sort_unstable_by(|(a, left), (b, right)| a.cmp(b).then_with(|| left.name.cmp(&right.name)));
-    let nodes: Vec<NodeState> = nodes.into_iter().map(|(_, node)| node).collect();
-    let count = nodes.iter().filter(|node| node.can_start).count();
-    Layout { rules: rules(spec, count, ignores_patches), nodes, bad_selector }
-}
-
-fn state(seen: &Seen<'_>, next: Given, now: Option<Given>, placed: Option<Placed>) -> NodeState {
-    let hold = placed.and_then(|placed| placed.hold);
-    let (newest, variant) = (next.hash.clone(), next.variant);
-    // Patches that do not apply hold up their own nodes only, which keep what they run, or get it back.
-    let hold = if newest.is_some() { hold } else { Some(Hold::Unrendered) };
-    let given = now.filter(|_| hold.is_some()).unwrap_or(next);
-    let hold = if given.hash.is_some() { hold } else { Some(Hold::Unrendered) };
-    let misfit = given.misfit.as_ref();
-    let is_rendered = given.hash.is_some();
-    NodeState {
-        name: seen.name.clone(),
-        can_start: is_rendered && misfit.is_none(),
-        can_stay: !is_rendered || misfit.is_none_or(Misfit::lets_stay),
-        is_ready: seen.is_ready,
-        wanted: given.hash.unwrap_or_default(),
-        newest: newest.unwrap_or_default(),
+fn given(variants: &mut Variants, node: Node<'_>) -> Given {
+    let variant = variants.of(node);
+    let (misfit, reach) = variants.judge(variant, node);
+    Given {
+        rendering: variants.all()[variant].rendering.as_ref().ok().map(|known| known.meaning.clone()),
         variant,
-        hold,
-        is_partitioned: placed.is_some_and(|placed| placed.is_partitioned),
+        can_start: misfit.is_none(),
+        can_stay: misfit.as_ref().is_none_or(Misfit::lets_stay),
+        is_selected: matches!(misfit, None | Some(Misfit::Taint { .. })),
+        reach,
+        is_unproven: false,
     }
 }
 
-fn rules(spec: &DaemonSetSpec, nodes: usize, ignores_patches: bool) -> Rules {
+fn rules(spec: &DaemonSetSpec, rollout: Rollout, ignores_patches: bool) -> Rules {
     let rolling = spec.rolling_update();
-    let surge = budget(&rolling.max_surge(), nodes);
     let mode = match (spec.update_strategy_type(), rolling.rolling_update_type()) {
-        (UpdateStrategyType::OnDelete, _) => Mode::OnDelete,
+        (UpdateStrategyType::OnDelete, _) if !is_on(Mutant::OnDeleteRolls) => Mode::OnDelete,
         (_, RollingUpdateType::InPlaceIfPossible) => Mode::InPlace,
-        _ if surge > 0 => Mode::Surge,
+        // Whether there is a surge at all does not depend on the number of nodes.
+        _ if budget(&rolling.max_surge(), 100) > 0 => Mode::Surge,
         _ => Mode::Standard,
     };
     let hook =
@@ -149,15 +153,14 @@ fn rules(spec: &DaemonSetSpec, nodes: usize, ignores_patches: bool) -> Rules {
         (hook(|lifecycle| lifecycle.pre_delete.as_ref()), hook(|lifecycle| lifecycle.in_place_update.as_ref()));
     let sets_unready = |hook: Option<&LifecycleHook>| hook.and_then(|hook| hook.mark_pod_not_ready).unwrap_or(false);
     Rules {
+        rollout,
         mode,
         min_ready: i64::from(spec.min_ready_seconds()),
-        budget: budget(&rolling.max_unavailable(), nodes),
-        surge,
-        burst: budget(&spec.burst_replicas(), nodes).max(1),
         partitioned_scaling: spec.partitioned_scaling(),
         ignores_patches,
         has_update_hook: update.is_some(),
         unready: (sets_unready(deletion), sets_unready(update)),
+        ..Rules::default()
     }
 }
 
@@ -168,6 +171,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use super::super::cell::{Hold, NodeState};
     use crate::daemonset::revision::spec_of;
 
     type Map = BTreeMap<String, String>;
@@ -183,24 +187,32 @@ mod tests {
             Variants::new("DaemonSet default/a", (template, &patches), &spec, hash)
         };
         let (mut newest, mut current) = (variants(&newest, "new"), current.map(|current| variants(&current, "old")));
-        let names: Vec<Arc<str>> = ["a", "b", "c", "d"].map(Arc::from).into();
         let (plain, gpu) = (Map::new(), Map::from([("gpu".to_owned(), "yes".to_owned())]));
-        let seen: Vec<Seen<'_>> = names
-            .iter()
-            .map(|name| {
-                let labels = if **name == *"d" { &gpu } else { &plain };
-                Seen { node: Node { name, labels, taints: &[] }, name, is_ready: **name != *"b" }
-            })
-            .collect();
-        let sources = Sources {
-            spec: &spec,
-            newest: &mut newest,
-            current: current.as_mut(),
-            canary: None,
-            refused: &BTreeSet::from([Arc::from("bad")]),
-            ignores_patches: false,
+        let strategy = Strategy::of(&spec, None, Rollout::default(), false);
+        let mut revisions = Revisions { newest: &mut newest, current: current.as_mut() };
+        let names: Vec<Arc<str>> = ["a", "b", "c", "d"].map(Arc::from).into();
+        let prospect = |name: &Arc<str>| {
+            let labels = if **name == *"d" { &gpu } else { &plain };
+            let health = if **name == *"b" { Health::NotReady { since: 0 } } else { Health::Ready };
+            let seen = Seen { node: Node { name, labels, taints: &[] }, name, health };
+            strategy.prospect(&mut revisions, seen, |_| Proof::Taken)
         };
-        layout(sources, &seen)
+        let prospects = names.iter().map(prospect).collect();
+        let nodes = strategy.placement().put_all(prospects);
+        let all = [Some((&newest, "new")), current.as_ref().map(|known| (known, "old"))];
+        let meaning = |variants: &Variants| variants.all()[0].rendering.as_ref().unwrap().meaning.clone();
+        let hashes = all.into_iter().flatten().map(|(variants, hash)| (meaning(variants), hash.to_owned())).collect();
+        let Strategy { rules, limits, bad_selector, .. } = strategy;
+        Layout { rules, limits, nodes, bad_selector, hashes }
+    }
+
+    struct Layout {
+        rules: Rules,
+        limits: Limits,
+        nodes: Vec<NodeState>,
+        bad_selector: Option<SelectorError>,
+        /// Names of revisions by what their template means.
+        hashes: BTreeMap<Arc<str>, String>,
     }
 
     fn rolling(more: Value) -> Value {
@@ -209,26 +221,33 @@ mod tests {
 
     /// By node: what it should have, whether it may start, why it is held.
     fn told(layout: &Layout) -> Vec<(&str, &str, bool, Option<Hold>)> {
-        layout.nodes.iter().map(|node| (&*node.name, &*node.wanted, node.can_start, node.hold)).collect()
+        let wanted = |node: &'_ NodeState| layout.hashes.get(&node.wanted).map_or("", String::as_str);
+        layout.nodes.iter().map(|node| (&*node.name, wanted(node), node.can_start, node.hold)).collect()
     }
 
     const TEMPLATE: fn() -> Value = || json!({"template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}});
 
+    fn older() -> Value {
+        let mut older = TEMPLATE();
+        older["template"]["spec"]["containers"][0]["image"] = json!("c:0");
+        older
+    }
+
     #[test]
     fn nodes_that_are_held_back_are_given_the_current_revision() {
-        let layout = laid_out(rolling(json!({"partition": 3})), TEMPLATE(), Some(TEMPLATE()));
+        let layout = laid_out(rolling(json!({"partition": 3})), TEMPLATE(), Some(older()));
         let held = Some(Hold::Partition);
         let expected =
             [("a", "old", true, held), ("b", "old", true, held), ("c", "old", true, held), ("d", "new", true, None)];
         assert_eq!(told(&layout), expected);
-        assert!(!layout.nodes[1].is_ready);
+        assert!(!layout.nodes[1].health.is_ready());
     }
 
     #[test]
     fn a_new_template_that_fits_nobody_takes_nothing_from_those_held_back() {
         let mut picky = TEMPLATE();
         picky["template"]["spec"]["nodeSelector"] = json!({"gpu": "yes"});
-        let layout = laid_out(rolling(json!({"partition": 2})), picky.clone(), Some(TEMPLATE()));
+        let layout = laid_out(rolling(json!({"partition": 2})), picky.clone(), Some(older()));
         let held = Some(Hold::Partition);
         assert_eq!(
             told(&layout),
@@ -249,17 +268,24 @@ mod tests {
         assert_eq!((d(&layout).can_start, d(&layout).can_stay, d(&layout).hold), (false, true, Some(Hold::Unrendered)));
         assert_eq!(layout.nodes.iter().filter(|node| node.can_start).count(), 3);
         // With an earlier revision to go by, a pod that is lost comes back as it was.
-        let layout = laid_out(rolling(json!({})), broken, Some(TEMPLATE()));
-        assert_eq!((&*d(&layout).wanted, d(&layout).can_start, d(&layout).hold), ("old", true, Some(Hold::Unrendered)));
+        let layout = laid_out(rolling(json!({})), broken, Some(older()));
+        assert_eq!(told(&layout)[3], ("d", "old", true, Some(Hold::Unrendered)));
     }
 
     #[test]
     fn the_rules_are_read_from_the_strategy() {
-        let layout = laid_out(rolling(json!({"maxSurge": "50%"})), TEMPLATE(), None);
-        assert_eq!((layout.rules.mode, layout.rules.surge, layout.rules.budget), (Mode::Surge, 2, 0));
-        let layout = laid_out(rolling(json!({"rollingUpdateType": "InPlaceIfPossible"})), TEMPLATE(), None);
-        assert_eq!((layout.rules.mode, layout.rules.budget, layout.rules.burst), (Mode::InPlace, 1, 250));
-        assert_eq!(laid_out(json!({"type": "OnDelete"}), TEMPLATE(), None).rules.mode, Mode::OnDelete);
+        let rules = |strategy: Value, nodes: usize| {
+            let mut layout = laid_out(strategy, TEMPLATE(), None);
+            layout.limits.apply(&mut layout.rules, nodes);
+            (layout.rules.mode, layout.rules.surge, layout.rules.budget, layout.rules.burst)
+        };
+        assert_eq!(rules(rolling(json!({"maxSurge": "50%"})), 4), (Mode::Surge, 2, 0, 250));
+        assert_eq!(rules(rolling(json!({"maxSurge": "50%"})), 0).0, Mode::Surge, "whatever the number of nodes");
+        assert_eq!(
+            rules(rolling(json!({"rollingUpdateType": "InPlaceIfPossible"})), 4),
+            (Mode::InPlace, 0, 1, 250)
+        );
+        assert_eq!(rules(json!({"type": "OnDelete"}), 4).0, Mode::OnDelete);
     }
 
     #[test]

@@ -1,0 +1,91 @@
+//! Which nodes a rollout has touched, and which of them count against its budget.
+//!
+//! Invariant: what a rollout has touched counts until it is well again, whatever made it unwell. A bad agent may make its
+//! own node NotReady: if that gave the budget back, the next node would follow, until all are lost. Everything is read off the
+//! cluster, so that a new leader decides the same.
+
+use std::sync::Arc;
+
+use super::cell::{PodState, Rollout, Rules};
+use super::judge::Cell;
+use crate::mutant::{Mutant, is_on};
+
+impl PodState {
+    /// Whether the rollout, or one that came to no end, had to do with this pod.
+    fn is_touched(&self, newest: &Arc<str>, rules: &Rules) -> bool {
+        let rollout = &rules.rollout;
+        let is_since = |at: i64| at >= rollout.began;
+        let is_made_since = is_since(self.created) || self.changed.is_some_and(is_since);
+        self.is_begun()
+            || self.leaving_since.is_some_and(is_since)
+            || (is_made_since && (self.is_right(newest, rules) || self.number.is_none()))
+            || self.is_left_over(rollout)
+    }
+
+    /// Whether it is of a revision that was the newest after the current one was complete, and is not any more.
+    fn is_left_over(&self, rollout: &Rollout) -> bool {
+        let is_other = |number: i64| number != rollout.current && number != rollout.newest;
+        self.number.is_some_and(|number| number > rollout.complete && is_other(number))
+    }
+
+    /// When somebody last had to do with it.
+    pub(super) fn last_touched(&self) -> i64 {
+        [self.changed, self.leaving_since].into_iter().flatten().fold(self.created, i64::max)
+    }
+}
+
+impl Cell {
+    /// Whether the node is kept without a pod on purpose.
+    fn is_kept_empty(&self, rules: &Rules) -> bool {
+        rules.partitioned_scaling && self.node.is_partitioned && !self.pods.iter().any(PodState::is_live)
+    }
+
+    /// Whether the rollout has touched the node: its pod is missing or being changed, a write of ours is unseen, or a pod
+    /// there is the rollout's doing.
+    fn is_touched(&self, rules: &Rules) -> bool {
+        let is_missing = self.pods.is_empty() && self.node.can_start;
+        self.unseen > 0 || is_missing || self.pods.iter().any(|pod| pod.is_touched(&self.node.newest, rules))
+    }
+
+    /// Whether an available pod runs on a Node that is Ready.
+    pub(super) fn is_well(&self, rules: &Rules, now: i64) -> bool {
+        self.unseen == 0 && self.node.health.is_ready() && self.is_served(rules, now)
+    }
+
+    /// Whether a pod is in service there.
+    pub(super) fn is_served(&self, rules: &Rules, now: i64) -> bool {
+        self.pods.iter().any(|pod| pod.is_in_service(rules, now))
+    }
+
+    /// When the node ceases to count though it is not Ready, should the set say so.
+    pub(super) fn soaked_at(&self, rules: &Rules) -> Option<i64> {
+        let last = self.pods.iter().map(PodState::last_touched).max()?;
+        let is_ill = !self.node.health.is_ready() && self.unseen == 0;
+        rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(soak))
+    }
+
+    /// Whether the node is one that the rollout has touched and that is not well.
+    pub(super) fn is_unwell_by_rollout(&self, rules: &Rules, now: i64) -> bool {
+        let is_there = self.node.is_selected && (self.node.can_start || !self.pods.is_empty());
+        let is_soaked = self.soaked_at(rules).is_some_and(|at| at <= now);
+        let is_forgotten = is_on(Mutant::TouchedForgotten) && !self.node.health.is_ready();
+        is_there
+            && !self.node.is_out_of_service
+            && !self.is_kept_empty(rules)
+            && !self.is_well(rules, now)
+            && self.is_touched(rules)
+            && !is_soaked
+            && !is_forgotten
+    }
+
+    /// Whether the node takes from `maxUnavailable`: the rollout has touched it and it is not well, or it is Ready and has
+    /// no pod in service.
+    pub(super) fn is_down(&self, rules: &Rules, now: i64) -> bool {
+        let is_idle = || {
+            let node = &self.node;
+            let is_open = node.can_start && node.health.is_ready() && !node.is_out_of_service;
+            is_open && !self.is_kept_empty(rules) && !self.is_served(rules, now)
+        };
+        self.is_unwell_by_rollout(rules, now) || is_idle()
+    }
+}
