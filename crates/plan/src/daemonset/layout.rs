@@ -180,7 +180,7 @@ mod tests {
         .unwrap();
         let variants = |data: &Value, hash: &str| {
             let (template, patches) = spec_of(&json!({"spec": data})).unwrap();
-            Variants::new("DaemonSet default/a", (template, &patches), &spec, hash)
+            Variants::new("DaemonSet default/a", (template, &patches), &spec, (hash, 2))
         };
         let (mut newest, mut current) = (variants(&newest, "new"), current.map(|current| variants(&current, "old")));
         let names: Vec<Arc<str>> = ["a", "b", "c", "d"].map(Arc::from).into();
