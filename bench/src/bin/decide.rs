@@ -112,7 +112,7 @@ fn pod(name: &str, hash: &str) -> PodState {
 fn fleet(made: &Made) -> (Fleet, Variants) {
     let spec = &made.spec;
     let template = spec.template.0.clone();
-    let mut variants = Variants::new("DaemonSet default/agent", (template, &spec.patches), spec, "new");
+    let mut variants = Variants::new("DaemonSet default/agent", (template, &spec.patches), spec, ("new", 2));
     let seen: Vec<Seen<'_>> = made
         .names
         .iter()

@@ -3,11 +3,12 @@
 use anyhow::{Context, anyhow};
 use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::HASH_LABEL;
-use dapple_plan::daemonset::revision::Revision;
+use dapple_plan::daemonset::revision::{FORM_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_view::daemonset::PodFacts;
 use dapple_view::daemonset::history::RevisionFacts;
 use dapple_view::harmless;
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -150,15 +151,20 @@ fn revision_facts(set: &DaemonSet, object: ControllerRevision) -> RevisionFacts 
     let set_name = set.metadata.name.as_deref().unwrap_or_default();
     let label = object.metadata.labels.and_then(|mut labels| labels.remove(HASH_LABEL));
     let ending = || name.strip_prefix(&format!("{set_name}-")).unwrap_or(&name).to_owned();
+    let mut annotations = object.metadata.annotations.unwrap_or_default();
+    let noted = |key: &str| annotations.get(key).map(String::as_str);
+    let created = object.metadata.creation_timestamp.map(|time| time.0);
     RevisionFacts {
-        created: object.metadata.creation_timestamp.map(|time| time.0),
-        change_cause: object.metadata.annotations.and_then(|mut annotations| annotations.remove(CHANGE_CAUSE)),
         revision: Revision {
             number: object.revision,
             hash: label.unwrap_or_else(ending),
+            form: form_of(noted(FORM_ANNOTATION)),
+            began: began(created, noted(SINCE_ANNOTATION), Timestamp::now()),
             data: object.data.map(|data| data.0).unwrap_or_default(),
             name,
         },
+        created,
+        change_cause: annotations.remove(CHANGE_CAUSE),
     }
 }
 

@@ -4,6 +4,7 @@
 //! says who set what. [`admission`] judges what users write before any of it is applied.
 
 pub mod admission;
+pub mod amount;
 pub mod blame;
 pub mod check;
 mod container;

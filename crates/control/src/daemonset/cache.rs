@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
 use dapple_api::selector::Selector;
 use dapple_plan::daemonset::pod::HASH_LABEL;
-use dapple_plan::daemonset::revision::Revision;
+use dapple_plan::daemonset::revision::{FORM_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -86,6 +86,11 @@ pub struct SetRevision {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) number: i64,
     pub(super) hash: Option<String>,
+    /// The form of hash that it notes.
+    pub(super) form: u8,
+    created: Option<Timestamp>,
+    /// Since when it notes to be the newest again.
+    newest_since: Option<String>,
     pub(super) data: Value,
 }
 
@@ -103,6 +108,9 @@ pub struct RevisionWire {
 struct RevisionMeta {
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    creation_timestamp: Option<Timestamp>,
     #[serde(default)]
     owner_references: Vec<Owner>,
 }
@@ -124,12 +132,14 @@ impl SetRevision {
         self.hash.clone().unwrap_or_else(end)
     }
 
-    /// As deciding sees it.
-    pub(super) fn as_revision(&self, set: &Set) -> Revision {
+    /// As deciding sees it, now.
+    pub(super) fn as_revision(&self, set: &Set, now: Timestamp) -> Revision {
         Revision {
             name: self.meta.key.name.to_string(),
             number: self.number,
             hash: self.hash(set),
+            form: self.form,
+            began: began(self.created, self.newest_since.as_deref(), now),
             data: self.data.clone(),
         }
     }
@@ -153,6 +163,9 @@ impl Cached for SetRevision {
             meta,
             number: wire.revision,
             hash: wire.metadata.labels.get(HASH_LABEL).cloned(),
+            form: form_of(wire.metadata.annotations.get(FORM_ANNOTATION).map(String::as_str)),
+            created: wire.metadata.creation_timestamp,
+            newest_since: wire.metadata.annotations.get(SINCE_ANNOTATION).cloned(),
             data: if is_kept { wire.data } else { Value::Null },
             labels: if is_kept { wire.metadata.labels } else { BTreeMap::new() },
             owner,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dapple_api::daemonset::DaemonSetStatus;
 use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, Wanted, pod};
-use dapple_plan::daemonset::revision::{Revision, Step, object, settle, spec_of, surplus};
+use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Step, object, settle, spec_of, surplus};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
@@ -37,7 +37,8 @@ impl DaemonSets {
         memory: &mut Memory,
         revisions: &[Arc<SetRevision>],
     ) -> Result<Option<Arc<SetRevision>>, kube::Error> {
-        let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set)).collect();
+        let now = self.env.now();
+        let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
         let find = |name: &str| revisions.iter().find(|known| *known.meta.key.name == *name).cloned();
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
         let collisions = set.status.collision_count.unwrap_or(0);
@@ -45,7 +46,9 @@ impl DaemonSets {
             Step::Keep { name } => return Ok(find(&name)),
             Step::Renumber { name, number } => {
                 let version = find(&name).map(|known| known.meta.version.to_string());
-                let patch = json!({"metadata": {"resourceVersion": version}, "revision": number});
+                let since = json!({SINCE_ANNOTATION: now.to_string()});
+                let metadata = json!({"resourceVersion": version, "annotations": since});
+                let patch = json!({"metadata": metadata, "revision": number});
                 api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?
             }
             // A new set may have been left some that are not in our view yet: they are taken in first.
@@ -115,7 +118,7 @@ impl DaemonSets {
         if waited < PACE {
             return Ok(Some(PACE - waited));
         }
-        let all: Vec<Revision> = revisions.iter().map(|revision| revision.as_revision(set)).collect();
+        let all: Vec<Revision> = revisions.iter().map(|revision| revision.as_revision(set, self.env.now())).collect();
         let pods = self.pods.find(Index::Owner, &set.meta.uid);
         let is_needed = |revision: &Revision| {
             [&known.update, &known.current].iter().any(|known| *known.meta.key.name == *revision.name)

@@ -162,7 +162,7 @@ impl DaemonSets {
         pods: &[Arc<Pod>],
     ) -> Arc<SetRevision> {
         let named = set.status.current_revision.as_deref();
-        let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set)).collect();
+        let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, self.env.now())).collect();
         let of_pods = pods.iter().filter(|pod| !pod.terminating);
         let of_pods = of_pods.map(|pod| (pod.annotations.get(REVISION_ANNOTATION), hash_label(pod)));
         let found = current(named, &update.meta.key.name, &all, of_pods);
@@ -189,7 +189,7 @@ impl DaemonSets {
         let (template, patches) = spec_of(&revision.data).unwrap_or_default();
         let patches = if self.ignores_patches { &[] } else { patches.as_slice() };
         let object = format!("DaemonSet {}", set.meta.key);
-        Variants::new(&object, (template, patches), &set.spec, &revision.hash(set))
+        Variants::new(&object, (template, patches), &set.spec, (&revision.hash(set), revision.form))
     }
 
     /// The fleet as it is now.
@@ -266,7 +266,7 @@ impl DaemonSets {
                 held = Some(variants);
             }
         }
-        let mut nothing = Variants::new("", Default::default(), &set.spec, "");
+        let mut nothing = Variants::new("", Default::default(), &set.spec, ("", 1));
         let newest = newest.unwrap_or(&mut nothing);
         let refused = memory.proven.iter().filter(|(_, proof)| proof.is_err()).map(|(hash, _)| hash.clone()).collect();
         let sources = Sources {

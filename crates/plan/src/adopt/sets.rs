@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::crd::{ALPHA, BETA, Reading};
 use super::{Refusal, name_of};
 use crate::daemonset::pod::HASH_LABEL;
-use crate::daemonset::revision::{Revision, Step, settle};
+use crate::daemonset::revision::{FORM_ANNOTATION, Revision, Step, form_of, settle};
 
 /// A DaemonSet that can be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,6 +174,8 @@ fn revision(set: &Set, object: &Value) -> Revision {
         name: name.to_owned(),
         number: object["revision"].as_i64().unwrap_or_default(),
         hash: label.unwrap_or_else(end).to_owned(),
+        form: form_of(object["metadata"]["annotations"][FORM_ANNOTATION].as_str()),
+        began: 0,
         data: object["data"].clone(),
     }
 }

@@ -8,7 +8,8 @@ use dapple_api::selector::Selector;
 use dapple_edit::daemonset::{self, Patch};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
-use dapple_edit::render::render_plain;
+use dapple_edit::meaning::{NEWEST_FORM, hash_in_form};
+use dapple_edit::render::render_unnamed;
 use serde_json::Value;
 
 use crate::fit::{Fit, Misfit, Node, Reach};
@@ -39,17 +40,19 @@ pub enum Unrendered {
 pub struct Rendered {
     /// What pods are made from.
     pub template: Arc<Value>,
-    /// Names it.
+    /// What pods made from it carry: the revision's own hash where no patch is for the node, else a hash in the form of
+    /// the revision.
     pub hash: Arc<str>,
-    /// Names what it means.
+    /// Names what it means by all that is known today: renderings that mean the same have the same, whatever their
+    /// revisions and hashes.
     pub meaning: Arc<str>,
 }
 
 /// The variants of one revision, rendered as nodes ask for them.
 #[derive(Debug)]
 pub struct Variants {
-    template: Arc<Value>,
-    hash: Arc<str>,
+    unpatched: Rendered,
+    form: u8,
     selector: Option<Selector>,
     patches: Vec<Patch>,
     /// Patches whose selector cannot be used, with what is wrong.
@@ -60,18 +63,19 @@ pub struct Variants {
 
 impl Variants {
     /// The variants of a template and patches. A node without a patch has the revision's own hash, so that pods which
-    /// another product made from it are as they should be; a patched one that of its rendering.
+    /// another product made from it are as they should be; a patched one that of its rendering, in the revision's form.
     pub fn new(
         object: &str,
         (template, patches): (Value, &[DaemonSetPatch]),
         spec: &DaemonSetSpec,
-        hash: &str,
+        (hash, form): (&str, u8),
     ) -> Self {
         let (patches, bad) = daemonset::patches(object, patches);
+        let meaning = Arc::from(hash_in_form(NEWEST_FORM, Document::PodTemplate, &template));
         Self {
             selector: Selector::new(&spec.selector).ok(),
-            template: Arc::new(template),
-            hash: Arc::from(hash),
+            unpatched: Rendered { template: Arc::new(template), hash: Arc::from(hash), meaning },
+            form: form.min(NEWEST_FORM),
             patches,
             bad_selectors: bad.iter().map(ToString::to_string).collect(),
             known: BTreeMap::new(),
@@ -91,9 +95,9 @@ impl Variants {
         }
         let edits: Vec<&Edit> = matching.iter().map(|index| &self.patches[*index].edit).collect();
         let rendering = match edits.as_slice() {
-            [] => Ok(Rendered { template: self.template.clone(), hash: self.hash.clone(), meaning: meaning_of(&self.template) }),
-            _ => render_plain(Document::PodTemplate, &self.template, &edits)
-                .map(|(template, hash)| Rendered { meaning: meaning_of(&template), template: Arc::new(template), hash: Arc::from(hash) })
+            [] => Ok(self.unpatched.clone()),
+            _ => render_unnamed(Document::PodTemplate, &self.unpatched.template, &edits)
+                .map(|template| named(template, self.form))
                 .map_err(Unrendered::from),
         };
         let selector = self.selector.as_ref();
@@ -104,7 +108,7 @@ impl Variants {
         let rendering =
             rendering.and_then(|known| if is_selected(&known) { Ok(known) } else { Err(Unrendered::Unselected) });
         // Where nobody knows what nodes should have, the template tells whether they should have anything.
-        let fit = Fit::of_daemon(rendering.as_ref().map_or(&self.template, |rendered| &rendered.template));
+        let fit = Fit::of_daemon(rendering.as_ref().map_or(&self.unpatched.template, |known| &known.template));
         let patches = matching.iter().map(|index| self.patches[*index].place).collect();
         self.variants.push(Variant { patches, rendering, fit });
         let number = self.variants.len() - 1;
@@ -148,8 +152,15 @@ impl Variants {
     }
 }
 
-fn meaning_of(template: &Value) -> Arc<str> {
-    Arc::from(dapple_edit::render::hash(&dapple_edit::meaning::meaning(Document::PodTemplate, template)))
+/// A patched template with its names.
+fn named(template: Value, form: u8) -> Rendered {
+    let meaning: Arc<str> = hash_in_form(NEWEST_FORM, Document::PodTemplate, &template).into();
+    // Hashing takes longer than the rest.
+    let hash = match form {
+        NEWEST_FORM => meaning.clone(),
+        form => hash_in_form(form, Document::PodTemplate, &template).into(),
+    };
+    Rendered { template: Arc::new(template), hash, meaning }
 }
 
 #[cfg(test)]
@@ -161,8 +172,15 @@ mod tests {
     use super::*;
 
     fn variants() -> Variants {
-        let template = json!({"metadata": {"labels": {"app": "a"}},
+        variants_of("revision", NEWEST_FORM, json!({}))
+    }
+
+    fn variants_of(hash: &str, form: u8, more: Value) -> Variants {
+        let mut template = json!({"metadata": {"labels": {"app": "a"}},
                 "spec": {"containers": [{"name": "c", "image": "c:1"}], "nodeSelector": {"os": "linux"}}});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            template["spec"][field] = value.clone();
+        }
         let patches: Vec<DaemonSetPatch> = serde_json::from_value(json!([
             {"selector": {"matchLabels": {"disk": "large"}}, "patch": {"metadata": {"labels": {"a": "b"}}}, "priority": 5},
             {"selector": {"matchLabels": {"disk": "odd"}}, "patch": {"spec": {"containers": [{"image": "x"}]}}},
@@ -172,7 +190,7 @@ mod tests {
         .unwrap();
         let spec: DaemonSetSpec =
             serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}, "template": template})).unwrap();
-        Variants::new("DaemonSet default/a", (template, &patches), &spec, "revision")
+        Variants::new("DaemonSet default/a", (template, &patches), &spec, (hash, form))
     }
 
     fn labels(os: &str, disk: &str, gpu: &str) -> BTreeMap<String, String> {
@@ -218,5 +236,30 @@ mod tests {
             Some(&json!({"app": "a"}))
         );
         assert_eq!(variants().find("another"), None);
+    }
+
+    #[test]
+    fn renderings_that_mean_the_same_are_the_same_whatever_pods_carry() {
+        let written = json!({"dnsPolicy": "ClusterFirst", "hostNetwork": false});
+        let mut of_last_version = variants_of("old", 1, written);
+        let mut of_this_one = variants_of("new", NEWEST_FORM, json!({}));
+        let mut of_a_newer = variants_of("newer", u8::MAX, json!({}));
+        for labels in [labels("linux", "small", "no"), labels("linux", "large", "no")] {
+            let rendered = |variants: &mut Variants| {
+                let number = variants.of(node(&labels));
+                variants.all()[number].rendering.as_ref().unwrap().clone()
+            };
+            let (old, new) = (rendered(&mut of_last_version), rendered(&mut of_this_one));
+            assert_eq!(old.meaning, new.meaning);
+            assert_ne!(old.hash, new.hash);
+            assert_eq!(rendered(&mut of_a_newer).meaning, new.meaning);
+            assert_eq!(rendered(&mut variants_of("other", NEWEST_FORM, json!({}))).meaning, new.meaning);
+            let other = json!({"dnsPolicy": "Default"});
+            assert_ne!(rendered(&mut variants_of("new", NEWEST_FORM, other)).meaning, new.meaning);
+        }
+        // As the last version named what it made for patched nodes.
+        let of_patched = of_last_version.all()[1].rendering.as_ref().unwrap();
+        assert_eq!(*of_patched.hash, *dapple_edit::render::hash(&of_patched.template));
+        assert_eq!(of_last_version.all()[0].rendering.as_ref().unwrap().hash, "old".into());
     }
 }

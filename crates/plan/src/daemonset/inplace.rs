@@ -53,6 +53,7 @@ pub struct Difference {
 
 /// What has to change at a pod of the one template to make it one of the other. `None`: it must be replaced.
 pub fn difference(before: &Value, after: &Value) -> Option<Difference> {
+    let written = (before, after);
     let (before, after) = (meaning(Document::PodTemplate, before), meaning(Document::PodTemplate, after));
     let mut found = Difference::default();
     let (mut pulled, mut sized) = (BTreeSet::new(), BTreeSet::new());
@@ -76,7 +77,8 @@ pub fn difference(before: &Value, after: &Value) -> Option<Difference> {
         }
     }
     for name in sized {
-        let (old, new) = both(&name)?;
+        // As they are written: what they mean is the same, and nobody would know the numbers again.
+        let (old, new) = container(written.0, &name).zip(container(written.1, &name))?;
         let changed = Amounts::of(old)?.changes_to(&Amounts::of(new)?)?;
         if !changed.is_empty() {
             found.resources.insert(name, Value::Object(changed));

@@ -78,11 +78,10 @@ fn is_allowed(before: &Value, after: &Value) -> bool {
     let (old, new) = (made(before), made(after));
     let same = |pointer: &str| old.pointer(pointer) == new.pointer(pointer);
     let one = |pod: &Value, field: &str| pod["spec"]["containers"][0][field].clone();
-    let kept = |kind: &str| {
-        ["cpu", "memory"]
-            .iter()
-            .all(|name| one(&old, "resources")[kind][name].is_null() || !one(&new, "resources")[kind][name].is_null())
-    };
+    // Of pods, where what follows from something else is written out.
+    let (had, has) = (one(&filled(before), "resources"), one(&filled(after), "resources"));
+    let kept =
+        |kind: &str| ["cpu", "memory"].iter().all(|name| had[kind][name].is_null() || !has[kind][name].is_null());
     let policies = |template: &Value| -> Vec<String> {
         containers(template, "containers").map(|container| pull_policy(container).to_owned()).collect()
     };

@@ -184,7 +184,7 @@ mod tests {
         .unwrap();
         let variants = |data: &Value, hash: &str| {
             let (template, patches) = spec_of(&json!({"spec": data})).unwrap();
-            Variants::new("DaemonSet default/a", (template, &patches), &spec, hash)
+            Variants::new("DaemonSet default/a", (template, &patches), &spec, (hash, 2))
         };
         let (mut newest, mut current) = (variants(&newest, "new"), current.map(|current| variants(&current, "old")));
         let (plain, gpu) = (Map::new(), Map::from([("gpu".to_owned(), "yes".to_owned())]));

@@ -7,12 +7,19 @@ use std::collections::BTreeMap;
 
 use dapple_api::daemonset::{DaemonSetPatch, DaemonSetSpec};
 use dapple_edit::document::Document;
-use dapple_edit::meaning::meaning;
+use dapple_edit::meaning::{NEWEST_FORM, hash_in_form, meaning};
 use dapple_edit::render::{canonical, hash};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::pod::{HASH_LABEL, owner};
 use super::rollback::CHANGE_CAUSE;
+
+/// The annotation that notes the form of the hashes that pods of a revision carry.
+pub const FORM_ANNOTATION: &str = "dapple.dev/hash-form";
+
+/// The annotation that notes since when a revision is the newest again.
+pub const SINCE_ANNOTATION: &str = "dapple.dev/newest-since";
 
 /// A revision that is there.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +30,28 @@ pub struct Revision {
     pub number: i64,
     /// What pods of its template carry, if no patch is for their node.
     pub hash: String,
+    /// The form of the hashes that pods of patched nodes carry. It stays, so that a newer dapple knows them again.
+    pub form: u8,
+    /// Since when it is the newest, or was when it last became so, in seconds; 0 for one that is yet to be made.
+    pub began: i64,
     /// What it holds.
     pub data: Value,
+}
+
+/// The form that a revision notes. Where it notes none, another product wrote it, or a dapple that knew of one form only.
+/// One from a newer dapple may note a form that is unknown here: its renderings are named by the newest that is known, and
+/// pods that it made for patched nodes are then of no known rendering.
+pub fn form_of(annotation: Option<&str>) -> u8 {
+    let noted = annotation.and_then(|form| form.parse::<u64>().ok());
+    noted.map_or(1, |form| u8::try_from(form).unwrap_or(u8::MAX).max(1))
+}
+
+/// Since when a revision is the newest: since it was made, or since the time that was noted when an old one returned. A
+/// time before its creation or yet to come is not believed.
+pub fn began(created: Option<Timestamp>, noted: Option<&str>, now: Timestamp) -> i64 {
+    let created = created.map_or(0, Timestamp::as_second);
+    let noted = noted.and_then(|time| time.parse::<Timestamp>().ok()).map(Timestamp::as_second);
+    noted.filter(|noted| *noted > created && *noted <= now.as_second()).unwrap_or(created)
 }
 
 /// What is to be done so that the newest revision is what the DaemonSet says.
@@ -81,14 +108,18 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
         Some(found) => Step::Renumber { name: found.name.clone(), number: next },
         None => {
             let name = format!("{object}-{}", hash(&json!([wanted, collisions])));
-            Step::Create(Revision { name, number: next, hash: template_hash(spec, revisions), data: data_of(spec) })
+            let hash = template_hash(spec, revisions);
+            Step::Create(Revision { name, number: next, hash, form: NEWEST_FORM, began: 0, data: data_of(spec) })
         }
     }
 }
 
 /// The ControllerRevision of a DaemonSet of this name and UID, made for this cause if somebody gave one.
 pub fn object(revision: &Revision, (set, uid): (&str, &str), spec: &DaemonSetSpec, cause: Option<&str>) -> Value {
-    let annotations = cause.map(|cause| json!({CHANGE_CAUSE: cause}));
+    let mut annotations = json!({FORM_ANNOTATION: revision.form.to_string()});
+    if let Some(cause) = cause {
+        annotations[CHANGE_CAUSE] = cause.into();
+    }
     let mut labels = spec.selector.match_labels.clone().unwrap_or_default();
     labels.insert(HASH_LABEL.to_owned(), revision.hash.clone());
     json!({
@@ -108,7 +139,8 @@ fn template_hash(spec: &DaemonSetSpec, revisions: &[Revision]) -> String {
     };
     // Of several, as the newest: another product may have left doubles.
     let newest = revisions.iter().filter(is_same).max_by_key(|revision| (revision.number, &revision.name));
-    newest.map_or_else(|| hash(&wanted), |revision| revision.hash.clone())
+    let new = || hash_in_form(NEWEST_FORM, Document::PodTemplate, &spec.template.0);
+    newest.map_or_else(new, |revision| revision.hash.clone())
 }
 
 /// The revision that nodes are held back at: the one that the status names, as long as it is there. A DaemonSet that
@@ -172,6 +204,8 @@ mod tests {
             name: name.to_owned(),
             number,
             hash: format!("hash-of-{image}"),
+            form: 1,
+            began: 0,
             data: json!({"spec": {"template": template}}),
         }
     }
@@ -248,6 +282,8 @@ mod tests {
             name: "a-x".to_owned(),
             number: 9,
             hash: String::new(),
+            form: 1,
+            began: 0,
             data: json!({"spec": {"template": "?"}}),
         };
         assert_eq!(created(settle("a", &spec("agent:1", json!([])), std::slice::from_ref(&broken), 0)).number, 10);
@@ -256,5 +292,37 @@ mod tests {
         assert_eq!(new.number, i64::MAX);
         let name = new.name.clone();
         assert_eq!(settle("a", &spec("agent:1", json!([])), &[new, last], 0), Step::Keep { name });
+    }
+
+    #[test]
+    fn a_revision_notes_its_form_of_hash() {
+        let spec = spec("agent:1", json!([]));
+        let new = created(settle("a", &spec, &[], 0));
+        let noted = |cause: Option<&str>| object(&new, ("a", "u"), &spec, cause)["metadata"]["annotations"].clone();
+        assert_eq!(noted(None), json!({FORM_ANNOTATION: "2"}));
+        assert_eq!(noted(Some("why")), json!({FORM_ANNOTATION: "2", CHANGE_CAUSE: "why"}));
+        for (annotation, form) in [
+            (None, 1),
+            (Some("2"), 2),
+            (Some("3"), 3),
+            (Some("0"), 1),
+            (Some("1000"), u8::MAX),
+            (Some("-1"), 1),
+            (Some("two"), 1),
+        ] {
+            assert_eq!(form_of(annotation), form, "{annotation:?}");
+        }
+    }
+
+    #[test]
+    fn a_revision_is_the_newest_since_it_was_made_or_returned() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let began = |noted: Option<&str>| began(Some(at(1000)), noted, at(3000));
+        assert_eq!(began(None), 1000);
+        assert_eq!(began(Some(&at(2000).to_string())), 2000);
+        assert_eq!(began(Some(&at(3000).to_string())), 3000);
+        assert_eq!(began(Some(&at(900).to_string())), 1000, "before it was made");
+        assert_eq!(began(Some(&at(3001).to_string())), 1000, "not yet");
+        assert_eq!(began(Some("yesterday")), 1000);
     }
 }

@@ -160,7 +160,7 @@ fn without_counts_per_variant_there_is_one_only_where_no_patch_is() {
 
 fn revision(number: i64, hash: &str, cause: Option<&str>, data: Value) -> RevisionFacts {
     let name = ["agent-0a", "agent-5d8f", "agent-77c1"][usize::try_from(number - 1).unwrap()].to_owned();
-    let revision = Revision { name, number, hash: hash.to_owned(), data };
+    let revision = Revision { name, number, hash: hash.to_owned(), form: 2, began: 0, data };
     RevisionFacts { revision, created: Some(at("2026-11-15T10:00:00Z")), change_cause: cause.map(str::to_owned) }
 }
 
