@@ -6,10 +6,12 @@
 mod act;
 mod cache;
 mod history;
+mod known;
 mod look;
 mod memory;
 mod news;
 mod own;
+mod proof;
 mod pull;
 mod send;
 mod tell;

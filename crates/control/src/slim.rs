@@ -4,6 +4,7 @@
 //! images. Keeping each distinct string once is what makes a cached Node a few hundred bytes instead of tens of
 //! kilobytes.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
@@ -74,6 +75,33 @@ impl StringMap {
         Some(self.0[found].1.clone())
     }
 
+    /// Keys that only one of two maps has, or that have another value in the other.
+    pub fn changed_keys(&self, other: &Self) -> Vec<Arc<str>> {
+        let (mut one, mut two) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut changed = Vec::new();
+        loop {
+            let order = match (one.peek(), two.peek()) {
+                (None, None) => return changed,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                // Strings of one cache are shared: most are found to be the same without being read.
+                (Some((a, _)), Some((b, _))) if Arc::ptr_eq(a, b) => Ordering::Equal,
+                (Some((a, _)), Some((b, _))) => a.cmp(b),
+            };
+            match order {
+                Ordering::Less => changed.extend(one.next().map(|(key, _)| key.clone())),
+                Ordering::Greater => changed.extend(two.next().map(|(key, _)| key.clone())),
+                Ordering::Equal => {
+                    let (before, after) = (one.next().map(|(_, value)| value), two.next());
+                    let differs = |(_, value): &&(Arc<str>, Arc<str>)| {
+                        before.is_none_or(|before| !Arc::ptr_eq(before, value) && before != value)
+                    };
+                    changed.extend(after.filter(differs).map(|(key, _)| key.clone()));
+                }
+            }
+        }
+    }
+
     /// Every pair, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
@@ -120,5 +148,22 @@ mod tests {
         let slim = StringMap::new(&map, &mut Interner::default());
         assert_eq!((slim.get("a"), slim.get("b"), slim.get("c")), (Some("1"), Some("2"), None));
         assert_eq!(slim.iter().map(|(key, _)| key).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn what_two_maps_differ_in_is_found() {
+        let mut strings = Interner::default();
+        let mut map = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            StringMap::new(&pairs, &mut strings)
+        };
+        let one = map(&[("a", "1"), ("b", "1"), ("d", "1")]);
+        let other = map(&[("b", "2"), ("c", "1"), ("d", "1"), ("e", "1")]);
+        let changed = |one: &StringMap, other: &StringMap| {
+            one.changed_keys(other).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(&one, &other), ["a", "b", "c", "e"]);
+        assert_eq!(changed(&other, &one), ["a", "b", "c", "e"]);
+        assert_eq!(changed(&one, &one), Vec::<String>::new());
     }
 }

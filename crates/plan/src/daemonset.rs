@@ -14,6 +14,7 @@ pub mod order;
 pub mod placement;
 pub mod pod;
 pub mod predownload;
+pub mod reads;
 pub mod renderings;
 pub mod revision;
 pub mod rollback;
@@ -21,7 +22,7 @@ pub mod rollout;
 pub mod status;
 pub mod tally;
 mod told;
-mod touched;
+pub mod touched;
 
 use std::collections::BTreeMap;
 

@@ -88,7 +88,7 @@ impl fmt::Display for Misfit {
 }
 
 /// Where a template may run, read once and asked for every node.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Fit {
     node_name: Option<String>,
     selector: Vec<(String, String)>,
@@ -97,21 +97,21 @@ pub struct Fit {
     tolerations: Vec<Toleration>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Term {
     labels: Vec<Requirement>,
     /// On the node's name: the only field there is.
     names: Vec<Requirement>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Requirement {
     key: String,
     operator: String,
     values: Vec<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Toleration {
     key: Option<String>,
     operator: String,

@@ -16,6 +16,7 @@ use tracing::info;
 
 use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
+use super::proof::Answer;
 use super::send::{Outcome, Request, patches_on};
 use super::{DaemonSets, Set, version_of};
 use crate::client::is_not_leading;
@@ -151,6 +152,9 @@ impl DaemonSets {
                 self.pods.wrote(&key, version);
                 memory.wrote(key, &action.node);
                 memory.refusals.remove(&action.node);
+                if action.act == Act::Create {
+                    memory.is_stale |= answer_by_doing(memory, &action.node);
+                }
                 if matches!(action.act, Act::Create | Act::Edit) {
                     self.metrics.patches_applied(patches_on(memory, &action.node).unwrap_or(0));
                 }
@@ -212,7 +216,7 @@ impl DaemonSets {
             known.fleet.set_back(&action.node, until);
             // Perhaps it is not the node: what is refused there may be refused everywhere by now.
             if let (Act::Create, Some(node)) = (action.act, known.fleet.node(&action.node)) {
-                memory.proven.remove(&node.wanted);
+                memory.answers.remove(&node.wanted);
                 memory.is_stale = true;
             }
         }
@@ -235,4 +239,11 @@ impl DaemonSets {
         }
         Ok(())
     }
+}
+
+/// A pod was made of which the API server had not said whether it takes it: now it has. True if that is news.
+fn answer_by_doing(memory: &mut Memory, node: &str) -> bool {
+    let Some(node) = memory.known.as_ref().and_then(|known| known.fleet.node(node)) else { return false };
+    let answer = memory.answers.get_mut(&node.wanted).filter(|answer| matches!(answer, Answer::None { .. }));
+    answer.map(|answer| *answer = Answer::Taken).is_some()
 }

@@ -1,16 +1,12 @@
-//! Revisions: making the newest, dropping those that nobody needs, and asking the API server what it thinks of them.
+//! Revisions: making the newest, and dropping those that nobody needs.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::daemonset::DaemonSetStatus;
-use dapple_plan::daemonset::desired::{Unrendered, Variants};
-use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, Wanted, pod};
-use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Step, object, settle, spec_of, surplus};
+use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
+use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Step, object, settle, surplus};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
-use dapple_plan::daemonset::status::Problem;
-use dapple_plan::fit;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
@@ -19,15 +15,11 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::look::{hash_label, taints_of};
-use super::memory::{Memory, Refusal};
+use super::known::hash_label;
+use super::memory::Memory;
 use super::tell::PACE;
 use super::{DaemonSets, Set, SetRevision, version_of};
-use crate::slim::Node;
 use crate::store::{Index, Key};
-
-/// How soon to ask again whether a rendering is taken, in seconds: a quota or a webhook may have changed.
-const ASK_AGAIN: i64 = 30;
 
 impl DaemonSets {
     /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
@@ -146,121 +138,4 @@ impl DaemonSets {
         memory.pruned = Some(Instant::now());
         Ok((!is_all_done).then_some(PACE))
     }
-
-    /// Asks the API server whether it would take pods of each variant, before any pod is taken away for one of them:
-    /// where it would not, nodes keep what they run. One question for each variant of a revision.
-    pub(super) async fn prove(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        update: &SetRevision,
-        nodes: &[Arc<Node>],
-    ) -> Result<(), kube::Error> {
-        let (now, name) = (self.env.now().as_second(), &update.meta.key.name);
-        let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
-        self.match_patches(variants, nodes);
-        let rendered: Vec<_> =
-            variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
-        // What nobody should get any more is not asked for again.
-        memory.proven.retain(|hash, _| rendered.iter().any(|known| known.hash == *hash));
-        for rendered in rendered {
-            let is_open = |proof: &Result<(), Refusal>| proof.as_ref().is_err_and(|refusal| refusal.ask_again <= now);
-            if memory.proven.get(&rendered.hash).is_some_and(|proof| !is_open(proof)) {
-                continue;
-            }
-            let wanted = Wanted {
-                set: &set.meta.key.name,
-                uid: &set.meta.uid,
-                node: "dry-run",
-                template: &rendered.template,
-                hash: &rendered.hash,
-                revision: name,
-                gates: &[],
-                collisions: 0,
-            };
-            let proof = match self.try_create(&set.meta.key.namespace, &pod(&wanted)).await {
-                // That there is no room for one more says nothing about the template: the old pod makes room.
-                Err(kube::Error::Api(error)) if error.code == 403 && error.message.contains("exceeded quota") => Ok(()),
-                Err(kube::Error::Api(error)) if [400, 403, 422].contains(&error.code) => {
-                    let is_known = memory.proven.get(&rendered.hash).is_some_and(Result::is_err);
-                    if !is_known && rendered.hash != update.hash(set).into() {
-                        self.metrics.patch_failed();
-                    }
-                    Err(Refusal { text: error.message, ask_again: now + ASK_AGAIN })
-                }
-                // Anything else that fails says nothing about the template: nothing is decided before it is known.
-                answer => {
-                    answer?;
-                    Ok(())
-                }
-            };
-            memory.proven.insert(rendered.hash.clone(), proof);
-        }
-        Ok(())
-    }
-
-    /// Finds out which patches each node gets, and renders what is new. Times it where there are patches to apply.
-    fn match_patches(&self, variants: &mut Variants, nodes: &[Arc<Node>]) {
-        let begun = Instant::now();
-        let failed = |variants: &Variants| variants.all().iter().filter(|known| known.rendering.is_err()).count();
-        let (count, known) = (variants.all().len(), failed(variants));
-        for node in nodes {
-            variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
-        }
-        (known..failed(variants)).for_each(|_| self.metrics.patch_failed());
-        if variants.all()[count..].iter().any(|variant| !variant.patches.is_empty()) {
-            self.metrics.patches_rendered(begun.elapsed());
-        }
-    }
-
-    /// What is wrong with what nodes should get.
-    pub(super) fn rendering_problems(
-        &self,
-        memory: &mut Memory,
-        update: &SetRevision,
-        nodes: &[Arc<Node>],
-    ) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        if spec_of(&update.data).is_none() {
-            let text = format!("ControllerRevision {} cannot be read; nodes keep what they run", update.meta.key.name);
-            problems.push(Problem::new("UnreadableRevision", text));
-        }
-        let Some((_, variants)) = memory.variants.get_mut(&update.meta.key.name) else { return problems };
-        for bad in &variants.bad_selectors {
-            problems.push(Problem::new("BadSelector", format!("{bad}; the patch matches no node")));
-        }
-        let mut counts: Option<BTreeMap<usize, usize>> = None;
-        for number in 0..variants.all().len() {
-            let variant = &variants.all()[number];
-            let places: Vec<String> = variant.patches.iter().map(|place| format!("spec.patches[{place}]")).collect();
-            let whose = if places.is_empty() { "spec.template".to_owned() } else { places.join(", ") };
-            let (reason, text) = match &variant.rendering {
-                Err(error @ Unrendered::Edit(_)) => ("PatchFailed", error.to_string()),
-                Err(error @ Unrendered::Unselected) => ("PatchFailed", format!("{whose}: {error}")),
-                Ok(rendered) => match memory.proven.get(&rendered.hash) {
-                    Some(Err(refusal)) => ("Refused", format!("{whose}: {}", refusal.text)),
-                    _ => continue,
-                },
-            };
-            let counts = counts.get_or_insert_with(|| concerned(variants, nodes));
-            // Patches for nodes that the set is not for do no harm.
-            let Some(count) = counts.get(&number) else { continue };
-            let extent = format!("; {count} nodes keep what they run");
-            problems.push(Problem { reason, text, extent });
-        }
-        problems
-    }
-}
-
-/// By variant: the nodes that should have a pod of it.
-fn concerned(variants: &mut Variants, nodes: &[Arc<Node>]) -> BTreeMap<usize, usize> {
-    let mut counts = BTreeMap::new();
-    for node in nodes {
-        let node = fit::Node { name: node.name(), labels: &node.labels, taints: &taints_of(node) };
-        let variant = variants.of(node);
-        if variants.misfit(variant, node).is_none() {
-            *counts.entry(variant).or_default() += 1;
-        }
-    }
-    counts
 }

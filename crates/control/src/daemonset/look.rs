@@ -1,28 +1,22 @@
 //! One look at a DaemonSet: take in what changed, decide, write, tell.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_plan::daemonset::cell::{Held, PodState};
-use dapple_plan::daemonset::desired::Variants;
-use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::inplace::{Progress, Running, STATE_ANNOTATION, progress};
-use dapple_plan::daemonset::layout::{Layout, Seen, Sources, layout};
-use dapple_plan::daemonset::lifecycle::{STATE_LABEL, State, is_fully_held, is_held};
-use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
-use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
-use dapple_plan::daemonset::renderings::Renderings;
-use dapple_plan::daemonset::revision::{Revision, current, spec_of};
-use dapple_plan::daemonset::status::Problem;
-use dapple_plan::fit;
+use dapple_plan::daemonset::layout::Revisions;
+use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
+use dapple_plan::daemonset::reads::Reads;
+use dapple_plan::daemonset::revision::{Revision, current};
+use dapple_plan::daemonset::status::stalls_at;
 use tracing::warn;
 
-use super::memory::{Known, Memory};
+use super::known::{Sources, hash_label, pod_state, prospect, revisions, variants};
+use super::memory::Memory;
 use super::news::Changes;
+use super::proof::{Answer, proof_of};
 use super::{DaemonSets, Set, SetRevision};
 use crate::queue::Ended;
-use crate::slim::{Node, Pod, TaintEffect};
+use crate::slim::{Node, Pod};
 use crate::store::{Index, Key};
 
 /// How soon to look again for our own writes, should their echo not wake us.
@@ -48,7 +42,11 @@ impl DaemonSets {
             if changes.is_stale {
                 return Ok(Ended::Again(Duration::ZERO));
             }
+            let was_stale = memory.is_stale;
             self.take_in(set, memory, &changes);
+            if memory.is_stale && !was_stale {
+                return Ok(Ended::Again(Duration::ZERO));
+            }
         }
         let now = self.env.now().as_second();
         let Some(known) = memory.known.as_mut() else { return Ok(Ended::Again(ECHO)) };
@@ -66,17 +64,18 @@ impl DaemonSets {
         if let Some(soon) = acted? {
             return Ok(Ended::Again(soon));
         }
-        Ok(self.next(memory, told.into_iter().chain(pruned).min(), now))
+        let stalls = memory.known.as_ref().and_then(|known| stalls_at(&standing, &known.fleet));
+        Ok(self.next(memory, told.into_iter().chain(pruned).min(), stalls, now))
     }
 
     /// When to look again, unless something happens before.
-    fn next(&self, memory: &Memory, told: Option<Duration>, now: i64) -> Ended {
+    fn next(&self, memory: &Memory, told: Option<Duration>, stalls: Option<i64>, now: i64) -> Ended {
         let known = memory.known.as_ref();
         let fleet = known.and_then(|known| known.fleet.next_wake());
         // Of a node that came and went between two lists, no watch tells.
         let stray = known.is_some_and(|known| known.fleet.has_strays()).then_some(ECHO);
-        let asked = memory.proven.values().filter_map(|proof| proof.as_ref().err()).map(|refusal| refusal.ask_again);
-        let at = fleet.into_iter().chain(asked).min();
+        let asked = memory.answers.values().filter_map(Answer::ask_again);
+        let at = fleet.into_iter().chain(asked).chain(stalls.filter(|at| *at > now)).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
         let echo = memory.awaits_writes().then_some(ECHO);
         // A write taught us something that no watch will tell.
@@ -96,13 +95,11 @@ impl DaemonSets {
 
     /// Takes in the changes of single pods and nodes. Anything that is not known makes everything to be looked at anew.
     pub(super) fn take_in(&self, set: &Set, memory: &mut Memory, changes: &Changes) {
-        let Some(mut known) = memory.known.take() else { return };
         memory.may_prune |= !changes.pods.is_empty();
         for name in &changes.nodes {
-            if let Some(node) = self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }) {
-                known.fleet.observe_node(name, node.ready);
-            }
+            self.take_in_node(memory, name);
         }
+        let Some(mut known) = memory.known.take() else { return };
         for name in &changes.pods {
             let key = Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
             let pod = self.pods.get(&key).filter(|pod| pod.owner.as_ref() == Some(&set.meta.uid));
@@ -110,12 +107,33 @@ impl DaemonSets {
                 known.fleet.observe(name, None);
                 continue;
             };
-            let state = pod_state(set, pod, &known.templates, memory);
-            let is_known = known.fleet.knows(&state.hash) || known.unknown.contains(&state.hash);
-            memory.is_stale |= !is_known || !self.is_selected(set, pod);
+            let state = pod_state(set, pod, &known.names, memory.unchangeable.contains(&pod.meta.uid));
+            memory.is_stale |= !known.names.has(&state.label) || !self.is_selected(set, pod);
             known.fleet.observe(name, Some((node, state)));
         }
         memory.known = Some(known);
+    }
+
+    /// Takes in a node that came, went or changed: that costs this node, not the fleet.
+    fn take_in_node(&self, memory: &mut Memory, name: &Arc<str>) {
+        let Some(known) = memory.known.as_mut() else { return };
+        let Some(node) = self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }) else {
+            known.fleet.drop_node(name);
+            memory.refusals.remove(name);
+            memory.collisions.remove(name);
+            return;
+        };
+        let answers = &memory.answers;
+        let mut found = revisions(&mut memory.variants, &known.update, &known.current);
+        let before = found.as_ref().map(Revisions::count);
+        let prospect = prospect(&known.strategy, found.as_mut(), &node, |meaning| proof_of(answers, meaning));
+        // What no node had before is to be shown to the API server first.
+        let is_new = before != found.as_ref().map(Revisions::count);
+        // Of how many nodes a problem concerns, it is told.
+        memory.is_stale |= is_new || known.problems.iter().any(|problem| !problem.extent.is_empty());
+        if let Some(prospect) = prospect.filter(|_| !is_new) {
+            known.fleet.put(prospect);
+        }
     }
 
     /// Looks at everything anew. False if something was written that must be seen first.
@@ -141,14 +159,8 @@ impl DaemonSets {
         memory.refusals.retain(|name, _| is_there(name));
         memory.collisions.retain(|name, _| is_there(name));
         memory.unchangeable.retain(|uid| pods.iter().any(|pod| pod.meta.uid == *uid));
-        self.prove(set, memory, &update, &nodes).await?;
-        let known = self.known(set, memory, &revisions, (update, current), (&pods, &nodes));
-        for problem in &known.problems {
-            if memory.reported.insert((problem.reason, problem.text.clone())) {
-                self.report(set, problem.reason, problem.text.clone());
-            }
-        }
-        memory.known = Some(known);
+        self.prove(set, memory, &update, (&nodes, &pods)).await?;
+        self.know(set, memory, (&revisions, &update, &current), (&pods, &nodes));
         memory.is_stale = !is_all_owned;
         memory.may_prune = true;
         Ok(true)
@@ -163,7 +175,7 @@ impl DaemonSets {
     ) -> Arc<SetRevision> {
         let named = set.status.current_revision.as_deref();
         let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, self.env.now())).collect();
-        let of_pods = pods.iter().filter(|pod| !pod.terminating);
+        let of_pods = pods.iter().filter(|pod| pod.leaving_since.is_none());
         let of_pods = of_pods.map(|pod| (pod.annotations.get(REVISION_ANNOTATION), hash_label(pod)));
         let found = current(named, &update.meta.key.name, &all, of_pods);
         let found = found.and_then(|found| revisions.iter().find(|known| *known.meta.key.name == *found.name));
@@ -179,208 +191,47 @@ impl DaemonSets {
         memory.variants.retain(|name, (version, _)| {
             revisions.iter().any(|known| known.meta.key.name == *name && known.meta.version == *version)
         });
+        let variants = |revision: &SetRevision| variants(set, revision, self.ignores_patches);
         for revision in revisions {
             let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);
-            memory.variants.entry(name).or_insert_with(|| (version, self.variants(set, revision)));
+            memory.variants.entry(name).or_insert_with(|| (version, variants(revision)));
         }
     }
 
-    fn variants(&self, set: &Set, revision: &SetRevision) -> Variants {
-        let (template, patches) = spec_of(&revision.data).unwrap_or_default();
-        let patches = if self.ignores_patches { &[] } else { patches.as_slice() };
-        let object = format!("DaemonSet {}", set.meta.key);
-        Variants::new(&object, (template, patches), &set.spec, (&revision.hash(set), revision.form))
-    }
-
-    /// The fleet as it is now.
-    fn known(
+    /// Brings memory up to date with what there is.
+    fn know(
         &self,
         set: &Set,
         memory: &mut Memory,
-        revisions: &[Arc<SetRevision>],
-        (update, current): (Arc<SetRevision>, Arc<SetRevision>),
+        (revisions, update, current): (&[Arc<SetRevision>], &Arc<SetRevision>, &Arc<SetRevision>),
         (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
-    ) -> Known {
-        let mut problems = Vec::new();
-        let Layout { rules, nodes: states, bad_selector } =
-            self.lay_out(set, memory, &update, &current, nodes, &mut problems);
-        if let Some(error) = bad_selector {
-            let text = format!("spec.updateStrategy.rollingUpdate.selector.{error}; everything is held back");
-            problems.push(Problem::new("BadSelector", text));
-        }
-        problems.extend(self.rendering_problems(memory, &update, nodes));
-        let templates: BTreeMap<Arc<str>, Arc<str>> =
-            revisions.iter().map(|known| (known.meta.key.name.clone(), Arc::from(known.hash(set)))).collect();
-        let (renderings, unknown) = self.renderings(set, memory, revisions, pods);
-        let mut fleet = Fleet::new(rules, states, renderings);
+    ) {
+        let (ignores_patches, now) = (self.ignores_patches, self.env.now());
+        let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, now };
+        let (answers, unchangeable) = (&memory.answers, &memory.unchangeable);
+        let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
+        let mut known = sources.known(&mut memory.variants, |meaning| proof_of(answers, meaning), is_unchangeable);
         if let Some(before) = memory.known.as_ref().filter(|before| before.generation == set.generation) {
-            fleet = fleet.remembering(&before.fleet);
-        }
-        for pod in pods {
-            if let Some(node) = &pod.node {
-                fleet.observe(&pod.meta.key.name, Some((node, pod_state(set, pod, &templates, memory))));
-            }
+            known.fleet = known.fleet.remembering(&before.fleet);
         }
         for node in memory.unseen.values().map(|unseen| &unseen.node).chain(memory.doubtful_nodes()) {
-            fleet.wrote(node);
+            known.fleet.wrote(node);
         }
         for (node, refusal) in &memory.refusals {
-            fleet.set_back(node, refusal.until);
+            known.fleet.set_back(node, refusal.until);
         }
-        Known { fleet, generation: set.generation, update, current, templates, problems, unknown }
-    }
-
-    fn lay_out(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        update: &SetRevision,
-        current: &SetRevision,
-        nodes: &[Arc<Node>],
-        problems: &mut Vec<Problem>,
-    ) -> Layout {
-        let canary: Option<Canary> = set.annotations.get(CANARY_ANNOTATION).and_then(|text| match text.parse() {
-            Ok(canary) => Some(canary),
-            Err(error) => {
-                problems.push(Problem::new("BadCanary", format!("metadata.annotations: {error}")));
-                None
+        known.problems.extend(self.rendering_problems(memory, update, nodes));
+        for problem in &known.problems {
+            if memory.reported.insert((problem.reason, problem.text.clone())) {
+                self.report(set, problem.reason, problem.text.clone());
             }
+        }
+        // What is over may be told again, should it come back.
+        memory.reported.retain(|(reason, text)| {
+            known.problems.iter().any(|problem| (problem.reason, &problem.text) == (*reason, text))
         });
-        let taints: Vec<Vec<fit::Taint>> = nodes.iter().map(|node| taints_of(node)).collect();
-        let seen: Vec<Seen<'_>> = nodes
-            .iter()
-            .zip(&taints)
-            .map(|(node, taints)| Seen {
-                node: fit::Node { name: node.name(), labels: &node.labels, taints },
-                name: &node.meta.key.name,
-                is_ready: node.ready,
-            })
-            .collect();
-        // Two revisions at most are in memory: the newest, and the one that nodes are held back at.
-        let mut newest = None;
-        let mut held = None;
-        for (name, (_, variants)) in &mut memory.variants {
-            if *name == update.meta.key.name {
-                newest = Some(variants);
-            } else if *name == current.meta.key.name {
-                held = Some(variants);
-            }
-        }
-        let mut nothing = Variants::new("", Default::default(), &set.spec, ("", 1));
-        let newest = newest.unwrap_or(&mut nothing);
-        let refused = memory.proven.iter().filter(|(_, proof)| proof.is_err()).map(|(hash, _)| hash.clone()).collect();
-        let sources = Sources {
-            spec: &set.spec,
-            newest,
-            current: held,
-            canary: canary.as_ref(),
-            refused: &refused,
-            ignores_patches: self.ignores_patches,
-        };
-        layout(sources, &seen)
+        let reads = Reads::of(&known.strategy, memory.variants.values().map(|(_, variants)| variants));
+        self.news.reads(&set.meta.key, reads);
+        memory.known = Some(known);
     }
-
-    /// What every hash stands for that a pod or a node has, and hashes that stand for nothing known.
-    fn renderings(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        revisions: &[Arc<SetRevision>],
-        pods: &[Arc<Pod>],
-    ) -> (Renderings, BTreeSet<Arc<str>>) {
-        let mut renderings = Renderings::default();
-        for (_, variants) in memory.variants.values() {
-            for rendered in variants.all().iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
-                renderings.add(&rendered.hash, &rendered.template);
-            }
-        }
-        let mut unknown = BTreeSet::new();
-        for pod in pods {
-            let hash = hash_label(pod);
-            if renderings.knows(hash) || unknown.contains(hash) {
-                continue;
-            }
-            let found = revision_of(set, revisions, pod).and_then(|revision| self.variants(set, revision).find(hash));
-            match found {
-                Some(rendered) => renderings.add(&rendered.hash, &rendered.template),
-                None => _ = unknown.insert(Arc::from(hash)),
-            }
-        }
-        (renderings, unknown)
-    }
-}
-
-/// The hash that a pod carries.
-pub(super) fn hash_label(pod: &Pod) -> &str {
-    pod.labels.get(HASH_LABEL).unwrap_or_default()
-}
-
-/// The revision that a pod was made from: the one that it names, or the one whose hash it carries.
-pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod: &Pod) -> Option<&'a Arc<SetRevision>> {
-    let named = pod.annotations.get(REVISION_ANNOTATION);
-    revisions
-        .iter()
-        .find(|known| named.map_or_else(|| known.hash(set) == hash_label(pod), |name| *known.meta.key.name == *name))
-}
-
-/// A pod as deciding sees it.
-fn pod_state(set: &Set, pod: &Pod, templates: &BTreeMap<Arc<str>, Arc<str>>, memory: &Memory) -> PodState {
-    let hooks = set.spec.lifecycle.as_ref();
-    let (deletion, update) =
-        (hooks.and_then(|hooks| hooks.pre_delete.as_ref()), hooks.and_then(|hooks| hooks.in_place_update.as_ref()));
-    let label = |key: &str| pod.labels.get(key);
-    let edit = match pod.annotations.get(STATE_ANNOTATION) {
-        _ if memory.unchangeable.contains(&pod.meta.uid) => Progress::Stuck,
-        None => Progress::Done,
-        // At the beginning of time nothing has waited too long: when it will have is part of the answer.
-        state => progress(state, &running(pod), pod.resize, i64::MIN),
-    };
-    PodState {
-        name: pod.meta.key.name.clone(),
-        version: pod.meta.version,
-        hash: pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from("")),
-        template: pod.annotations.get(REVISION_ANNOTATION).and_then(|name| templates.get(name)).cloned(),
-        created: pod.created,
-        ready_since: pod.ready_since,
-        is_terminating: pod.terminating,
-        has_ended: ["Failed", "Succeeded"].contains(&pod.phase.as_ref()),
-        edit,
-        gate: pod.gate,
-        service: pod.service,
-        state: State::parse(label(STATE_LABEL)),
-        held: Held {
-            from_deletion: deletion.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
-            from_update: update.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
-            again: update.is_some_and(|hook| is_fully_held(hook, label, &pod.finalizers)),
-        },
-        trouble: pod.trouble.clone(),
-    }
-}
-
-/// Its containers as they run.
-pub(super) fn running(pod: &Pod) -> Vec<Running<'_>> {
-    let containers = pod.containers.iter();
-    containers
-        .map(|known| Running {
-            name: &known.name,
-            image: &known.image,
-            status_image: &known.status_image,
-            image_id: &known.image_id,
-        })
-        .collect()
-}
-
-pub(super) fn taints_of(node: &Node) -> Vec<fit::Taint> {
-    let effect = |effect: TaintEffect| match effect {
-        TaintEffect::NoSchedule => "NoSchedule",
-        TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-        TaintEffect::NoExecute => "NoExecute",
-        TaintEffect::Unknown => "",
-    };
-    let taint = |taint: &crate::slim::Taint| fit::Taint {
-        key: taint.key.to_string(),
-        value: taint.value.to_string(),
-        effect: effect(taint.effect).to_owned(),
-    };
-    node.taints.iter().map(taint).collect()
 }

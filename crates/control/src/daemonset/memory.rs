@@ -4,14 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_plan::daemonset::desired::Variants;
-use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
-use super::SetRevision;
+use super::known::{Known, Rendered};
+use super::proof::{Answer, Answers};
 use crate::store::Key;
 
 /// After so long a write should have come back.
@@ -27,7 +25,7 @@ pub(super) struct Memory {
     /// The selector that renderings were held against.
     pub(super) selector: Option<LabelSelector>,
     /// Renderings of each revision, with the version it was read at.
-    pub(super) variants: BTreeMap<Arc<str>, (u64, Variants)>,
+    pub(super) variants: Rendered,
     /// Pods that we wrote and have not seen since, with their nodes.
     pub(super) unseen: BTreeMap<Key, Unseen>,
     /// Pods of which we do not know what our last write has come to.
@@ -38,8 +36,8 @@ pub(super) struct Memory {
     behind: Option<u64>,
     /// Revisions that we wrote and have not seen since, and when.
     unseen_revisions: BTreeMap<Key, Instant>,
-    /// Renderings that the API server has taken, or why not, and when to ask again.
-    pub(super) proven: BTreeMap<Arc<str>, Result<(), Refusal>>,
+    /// What the API server has said of renderings, by what they mean.
+    pub(super) answers: Answers,
     /// UIDs of pods that cannot be changed where they run, though it looked so.
     pub(super) unchangeable: BTreeSet<Arc<str>>,
     /// By node: how often a pod's name was taken by somebody else's.
@@ -89,27 +87,6 @@ pub(super) struct NodeRefusal {
     pub(super) until: i64,
 }
 
-/// Why the API server refuses a rendering.
-#[derive(Debug, Clone)]
-pub(super) struct Refusal {
-    pub(super) text: String,
-    pub(super) ask_again: i64,
-}
-
-/// What follows from the set, its revisions and the nodes.
-pub(super) struct Known {
-    pub(super) fleet: Fleet,
-    pub(super) generation: Option<i64>,
-    pub(super) update: Arc<SetRevision>,
-    /// The revision that nodes are held back at; the newest, if there is no other.
-    pub(super) current: Arc<SetRevision>,
-    /// By name of a revision: the hash of its template.
-    pub(super) templates: BTreeMap<Arc<str>, Arc<str>>,
-    pub(super) problems: Vec<Problem>,
-    /// Hashes that stand for nothing that is known.
-    pub(super) unknown: BTreeSet<Arc<str>>,
-}
-
 impl Memory {
     pub(super) fn new(uid: Arc<str>) -> Self {
         Self {
@@ -123,7 +100,7 @@ impl Memory {
             settled: Vec::new(),
             behind: None,
             unseen_revisions: BTreeMap::new(),
-            proven: BTreeMap::new(),
+            answers: Answers::new(),
             unchangeable: BTreeSet::new(),
             collisions: BTreeMap::new(),
             is_flowing: false,
@@ -139,7 +116,7 @@ impl Memory {
 
     /// Whether it is time to ask again whether a rendering is taken.
     pub(super) fn asks_again(&self, now: i64) -> bool {
-        self.proven.values().any(|proof| proof.as_ref().is_err_and(|refusal| refusal.ask_again <= now))
+        self.answers.values().filter_map(Answer::ask_again).any(|at| at <= now)
     }
 
     /// Whether our view of the set is known to be behind.

@@ -1,8 +1,10 @@
 //! What changed since a set was looked at last.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dapple_plan::daemonset::reads::Reads;
+use dapple_plan::fit::Taint;
 use dapple_plan::mutant::{Mutant, is_on};
 
 use super::{DaemonSets, Set, SetRevision};
@@ -36,6 +38,99 @@ struct State {
     /// Which set a UID belongs to.
     owners: BTreeMap<Arc<str>, Key>,
     changes: BTreeMap<Key, Changes>,
+    /// What each set reads of nodes, if that is known.
+    reads: BTreeMap<Key, Reads>,
+    /// By label of nodes: how many sets read it.
+    readers: HashMap<String, usize>,
+}
+
+impl State {
+    fn set_reads(&mut self, set: &Key, reads: Option<Reads>) {
+        let before = match reads {
+            Some(reads) => {
+                reads.labels().for_each(|label| *self.readers.entry(label.to_owned()).or_default() += 1);
+                self.reads.insert(set.clone(), reads)
+            }
+            None => self.reads.remove(set),
+        };
+        for label in before.iter().flat_map(Reads::labels) {
+            if let Some(count) = self.readers.get_mut(label) {
+                *count -= 1;
+                if *count == 0 {
+                    self.readers.remove(label);
+                }
+            }
+        }
+    }
+
+    /// The sets that a change of a node concerns: those that read what has changed, and those of which that is not known.
+    fn concerned(&self, change: &NodeChange) -> Vec<Key> {
+        let is_read = change.labels.iter().any(|label| self.readers.contains_key(label.as_ref()));
+        let is_blank = self.reads.len() < self.owners.len();
+        if !is_read && !is_blank && change.taints.is_empty() && !change.is_whole {
+            return Vec::new();
+        }
+        let concerns = |set: &&Key| {
+            let Some(reads) = self.reads.get(set).filter(|_| !change.is_whole) else { return true };
+            change.labels.iter().any(|label| reads.has_label(label))
+                || change.taints.iter().any(|taint| reads.has_taint(taint))
+        };
+        self.owners.values().filter(concerns).cloned().collect()
+    }
+}
+
+/// What has changed of a node.
+#[derive(Debug, Default)]
+struct NodeChange {
+    /// It came, went, or its condition is another: that concerns every set.
+    is_whole: bool,
+    /// Labels that came, went or have another value.
+    labels: Vec<Arc<str>>,
+    /// Taints that came or went.
+    taints: Vec<Taint>,
+}
+
+impl NodeChange {
+    fn between(old: Option<&Node>, new: Option<&Node>) -> Self {
+        let (Some(old), Some(new)) = (old, new) else { return Self { is_whole: true, ..Self::default() } };
+        if is_on(Mutant::LabelsIgnored) {
+            return Self { is_whole: old.health != new.health, ..Self::default() };
+        }
+        let gone = old.taints.iter().filter(|taint| !new.taints.contains(taint));
+        let come = new.taints.iter().filter(|taint| !old.taints.contains(taint));
+        Self {
+            is_whole: old.health != new.health || old.meta.uid != new.meta.uid,
+            labels: old.labels.changed_keys(&new.labels),
+            taints: gone.chain(come).map(crate::slim::Taint::as_fit).collect(),
+        }
+    }
+}
+
+/// So many names of pods and nodes are kept for a set: beyond that it is cheaper to look at everything anew, and a standby,
+/// which takes nothing, must not collect what is long gone.
+const MOST_NAMES: usize = 4096;
+
+impl Changes {
+    fn note_pod(&mut self, name: &Arc<str>) {
+        // Where everything is to be looked at anew, names are of no use.
+        if !self.is_stale {
+            self.pods.insert(name.clone());
+            self.bound();
+        }
+    }
+
+    fn note_node(&mut self, name: &Arc<str>) {
+        if !self.is_stale {
+            self.nodes.insert(name.clone());
+            self.bound();
+        }
+    }
+
+    fn bound(&mut self) {
+        if self.pods.len() + self.nodes.len() > MOST_NAMES {
+            *self = Self { is_stale: true, ..Self::default() };
+        }
+    }
 }
 
 impl News {
@@ -52,8 +147,16 @@ impl News {
         self.state().changes.remove(set).unwrap_or_default()
     }
 
+    /// A set is gone.
     pub(super) fn forget(&self, set: &Key) {
-        self.state().changes.remove(set);
+        let mut state = self.state();
+        state.changes.remove(set);
+        state.set_reads(set, None);
+    }
+
+    /// What a set reads of nodes from now on.
+    pub(super) fn reads(&self, set: &Key, reads: Reads) {
+        self.state().set_reads(set, Some(reads));
     }
 
     fn tell(&self, set: &Key, urgency: Urgency, note: impl FnOnce(&mut Changes)) {
@@ -108,12 +211,7 @@ impl News {
             let owners: BTreeSet<&Arc<str>> =
                 [old, new].into_iter().flatten().filter_map(|pod| pod.owner.as_ref()).collect();
             for owner in owners {
-                // Where everything is to be looked at anew, names are of no use; a standby would collect them for ever.
-                self.tell_owner(owner, |changes| {
-                    if !changes.is_stale {
-                        changes.pods.insert(key.name.clone());
-                    }
-                });
+                self.tell_owner(owner, |changes| changes.note_pod(&key.name));
             }
             let is_known =
                 |new: &Pod| old.as_ref().is_some_and(|old| (&old.owner, &old.labels) == (&new.owner, &new.labels));
@@ -133,23 +231,14 @@ impl News {
         }
     }
 
-    /// A node that comes, goes or changes what pods may run there concerns every set.
+    /// A node concerns the sets that read of it what has changed.
     pub(super) fn on_node(self: Arc<Self>) -> impl FnMut(&Change<Node>) + Send + 'static {
         move |change| {
             let Change::Object { key, old, new, .. } = change else { return };
-            let is_same = |old: &Node, new: &Node| {
-                (&old.labels, &old.taints) == (&new.labels, &new.taints) || is_on(Mutant::LabelsIgnored)
-            };
-            let is_stale = !matches!((old, new), (Some(old), Some(new)) if is_same(old, new));
-            if !is_stale && old.as_ref().map(|old| old.ready) == new.as_ref().map(|new| new.ready) {
-                return;
-            }
-            let sets: Vec<Key> = self.state().owners.values().cloned().collect();
+            let change = NodeChange::between(old.as_deref(), new.as_deref());
+            let sets = self.state().concerned(&change);
             for set in sets {
-                self.tell(&set, Urgency::Change, |changes| {
-                    changes.is_stale |= is_stale;
-                    changes.nodes.insert(key.name.clone());
-                });
+                self.tell(&set, Urgency::Change, |changes| changes.note_node(&key.name));
             }
         }
     }

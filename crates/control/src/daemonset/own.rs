@@ -11,7 +11,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::look::revision_of;
+use super::known::revision_of;
 use super::memory::Memory;
 use super::{DaemonSets, Set, SetRevision, version_of};
 use crate::slim::Pod;
@@ -28,7 +28,7 @@ impl DaemonSets {
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         let mut is_all_done = true;
         let is_nobodys = |pod: &Pod| pod.owner.is_none() || is_on(Mutant::ForeignAdopted);
-        let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && !pod.terminating;
+        let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && pod.leaving_since.is_none();
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(is_orphan).filter(|pod| self.is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.

@@ -1,10 +1,9 @@
 //! Requests for what was decided, and what the API server says to them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::{Act, Why};
-use dapple_plan::daemonset::desired::{Rendered, Variants};
+use dapple_plan::daemonset::desired::Rendered;
 use dapple_plan::daemonset::fleet::Action;
 use dapple_plan::daemonset::inplace::{self, Difference, Target};
 use dapple_plan::daemonset::lifecycle::{self, State};
@@ -15,8 +14,8 @@ use kube::core::PartialObjectMeta;
 use serde_json::Value;
 use tracing::info;
 
-use super::look::{hash_label, running};
-use super::memory::{Known, Memory};
+use super::known::{Known, Rendered as Renderings, running};
+use super::memory::Memory;
 use super::{DaemonSets, Set, version_of};
 use crate::client::is_not_leading;
 use crate::slim::Pod;
@@ -106,9 +105,12 @@ impl DaemonSets {
             Act::Gate { condition, opens } => Request::Status(inplace::gate(condition, opens, uid, version, &now)),
             Act::Edit => {
                 let hash = known.fleet.node(&action.node)?.wanted.clone();
-                let difference = known.fleet.difference(hash_label(&pod), &hash)?;
+                let from = known.fleet.pod(name)?.hash.clone();
+                let difference = known.fleet.difference(&from, &hash)?;
                 let lifecycle = known.fleet.rules().has_update_hook.then_some(State::Updating);
                 let revision = revision_for(known, &action.node)?;
+                let (rendered, _) = rendered_by(&memory.variants, &revision, &hash)?;
+                let hash = rendered.hash.clone();
                 Request::Edit { pod, difference, hash, revision, lifecycle }
             }
         };
@@ -255,15 +257,11 @@ fn revision_for(known: &Known, node: &str) -> Option<Arc<str>> {
     Some(revision.meta.key.name.clone())
 }
 
-/// What a hash stands for in a revision, and how many patches made it.
-fn rendered_by<'m>(
-    variants: &'m BTreeMap<Arc<str>, (u64, Variants)>,
-    revision: &str,
-    hash: &str,
-) -> Option<(&'m Rendered, usize)> {
+/// What it is in a revision that means this, and how many patches made it.
+fn rendered_by<'m>(variants: &'m Renderings, revision: &str, meaning: &str) -> Option<(&'m Rendered, usize)> {
     let all = variants.get(revision)?.1.all().iter();
     let mut rendered = all.filter_map(|variant| Some((variant.rendering.as_ref().ok()?, variant.patches.len())));
-    rendered.find(|(rendered, _)| *rendered.hash == *hash)
+    rendered.find(|(rendered, _)| *rendered.meaning == *meaning)
 }
 
 /// How many patches made what a node gets now.
@@ -278,8 +276,15 @@ fn outcome(sent: Result<Option<String>, kube::Error>) -> Outcome {
         Ok(version) => Outcome::Wrote(version_of(&version)),
         // Gone, or changed since it was looked at.
         Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Outcome::Moved,
-        Err(kube::Error::Api(error)) if (400..500).contains(&error.code) => Outcome::Refused(kube::Error::Api(error)),
+        Err(kube::Error::Api(error)) if (400..500).contains(&error.code) || is_of_webhook(&error) => {
+            Outcome::Refused(kube::Error::Api(error))
+        }
         Err(error) if is_not_leading(&error) => Outcome::Refused(error),
         Err(error) => Outcome::Doubt(error),
     }
+}
+
+/// Whether a webhook that could not be asked is in the way: then nothing was done, though the API server says 500.
+fn is_of_webhook(error: &kube::core::Status) -> bool {
+    error.code == 500 && error.message.contains("failed calling webhook")
 }

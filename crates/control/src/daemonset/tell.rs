@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetStatus};
-use dapple_plan::daemonset::status::{Facts, Problem, status};
+use dapple_plan::daemonset::status::{Facts, Problem, has_stalled, status};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -37,6 +37,7 @@ impl DaemonSets {
             fleet: &known.fleet,
             variants: variants.unwrap_or_default(),
             update: &known.update.meta.key.name,
+            update_hash: &known.update.hash(set),
             current: &known.current.meta.key.name,
             is_paused: set.spec.rolling_update().paused(),
             problems: &problems,
@@ -73,6 +74,9 @@ impl DaemonSets {
             return Ok(Some(ECHO));
         }
         memory.told = Some(Instant::now());
+        if let Some(message) = has_stalled(&set.status, wanted) {
+            self.report(set, "Stalled", message.to_owned());
+        }
         Ok(None)
     }
 

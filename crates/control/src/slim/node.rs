@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dapple_plan::fit;
+use dapple_plan::health::Health;
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Interner, StringMap};
@@ -21,8 +24,8 @@ pub struct Node {
     pub taints: Box<[Taint]>,
     /// Whether the node is cordoned.
     pub unschedulable: bool,
-    /// Whether its Ready condition is True.
-    pub ready: bool,
+    /// What its condition Ready says.
+    pub health: Health,
 }
 
 /// A cached taint.
@@ -61,9 +64,11 @@ pub struct NodeWire {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct NodeMeta {
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    creation_timestamp: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -89,10 +94,12 @@ struct NodeStatus {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
+    last_transition_time: Option<Timestamp>,
 }
 
 impl Wire for NodeWire {
@@ -104,6 +111,10 @@ impl Cached for Node {
 
     fn slim(meta: Meta, wire: NodeWire, strings: &mut Interner) -> Self {
         let NodeWire { metadata, spec, status } = wire;
+        let ready = status.conditions.iter().find(|is| is.kind == "Ready");
+        // One whose kubelet has said nothing yet is silent since it is there.
+        let since = ready.map_or(metadata.creation_timestamp, |is| is.last_transition_time);
+        let health = Health::read(ready.map(|is| is.status.as_str()), since.map_or(0, Timestamp::as_second));
         let share_taint = |taint: TaintWire| Taint {
             key: strings.share(&taint.key),
             value: strings.share(&taint.value),
@@ -114,7 +125,7 @@ impl Cached for Node {
             taints: spec.taints.into_iter().map(share_taint).collect(),
             labels: StringMap::new(&metadata.labels, strings),
             unschedulable: spec.unschedulable,
-            ready: status.conditions.iter().any(|is| is.kind == "Ready" && is.status == "True"),
+            health,
         }
     }
 
@@ -125,7 +136,25 @@ impl Cached for Node {
     fn index(&self, _add: &mut dyn FnMut(Index, Arc<str>)) {}
 }
 
+impl Taint {
+    /// As deciding sees it.
+    pub fn as_fit(&self) -> fit::Taint {
+        let effect = match self.effect {
+            TaintEffect::NoSchedule => "NoSchedule",
+            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+            TaintEffect::NoExecute => "NoExecute",
+            TaintEffect::Unknown => "",
+        };
+        fit::Taint { key: self.key.to_string(), value: self.value.to_string(), effect: effect.to_owned() }
+    }
+}
+
 impl Node {
+    /// Its taints, as deciding sees them.
+    pub fn fit_taints(&self) -> Vec<fit::Taint> {
+        self.taints.iter().map(Taint::as_fit).collect()
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         let Key { name, .. } = &self.meta.key;

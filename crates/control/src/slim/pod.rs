@@ -36,8 +36,8 @@ pub struct Pod {
     pub phase: Arc<str>,
     /// Since when its Ready condition is True, in seconds; `None` while it is not.
     pub ready_since: Option<i64>,
-    /// Whether its deletion has been asked for.
-    pub terminating: bool,
+    /// When its deletion was asked for, in seconds, if it was.
+    pub leaving_since: Option<i64>,
     /// Finalizers.
     pub finalizers: Box<[Arc<str>]>,
     /// The gate of updates in place.
@@ -90,6 +90,15 @@ struct PodMeta {
     finalizers: Vec<String>,
     creation_timestamp: Option<Timestamp>,
     deletion_timestamp: Option<Timestamp>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+impl PodMeta {
+    /// The timestamp is that of the end of the grace period.
+    fn leaving_since(&self) -> Option<i64> {
+        let end = self.deletion_timestamp?.as_second();
+        Some(end - self.deletion_grace_period_seconds.unwrap_or(0))
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -302,7 +311,7 @@ impl Cached for Pod {
             created: metadata.creation_timestamp.map_or(0, Timestamp::as_second),
             phase: strings.share(&status.phase),
             ready_since: ready.map(|is| is.last_transition_time.map_or(0, Timestamp::as_second)),
-            terminating: metadata.deletion_timestamp.is_some(),
+            leaving_since: metadata.leaving_since(),
             meta,
         }
     }

@@ -128,6 +128,21 @@ impl Variants {
         (misfit, reach)
     }
 
+    /// What nodes get that no patch is for.
+    pub fn unpatched(&self) -> &Rendered {
+        &self.unpatched
+    }
+
+    /// The patches, with the nodes that each is for.
+    pub fn patches(&self) -> &[Patch] {
+        &self.patches
+    }
+
+    /// Where pods of each variant may run.
+    pub fn fits(&self) -> impl Iterator<Item = &Fit> {
+        self.variants.iter().map(|variant| &variant.fit)
+    }
+
     /// Every variant that a node has asked for.
     pub fn all(&self) -> &[Variant] {
         &self.variants

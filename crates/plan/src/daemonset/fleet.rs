@@ -128,8 +128,12 @@ impl Fleet {
 
     /// Nodes that came take in the pods that were there before them.
     fn gather_strays(&mut self) {
-        let found: Vec<Arc<str>> =
-            self.strays.iter().filter(|(_, (node, _))| self.cells.contains_key(node)).map(|(pod, _)| pod.clone()).collect();
+        let found: Vec<Arc<str>> = self
+            .strays
+            .iter()
+            .filter(|(_, (node, _))| self.cells.contains_key(node))
+            .map(|(pod, _)| pod.clone())
+            .collect();
         for name in found {
             if let Some((node, pod)) = self.strays.remove(&name) {
                 self.observe(&name, Some((&node, pod)));
@@ -437,7 +441,9 @@ impl Fleet {
 
     /// Whether nothing of the rollout is under way, and all that it has still to reach is out of reach.
     pub fn is_out_of_reach(&self) -> bool {
-        self.sets.behind.len() == self.sets.unreachable.len() && self.sets.down.is_empty() && self.sets.surging.is_empty()
+        self.sets.behind.len() == self.sets.unreachable.len()
+            && self.sets.down.is_empty()
+            && self.sets.surging.is_empty()
     }
 
     /// Nodes that the rollout has touched and that are not Ready.

@@ -373,7 +373,10 @@ fn what_a_rollout_has_touched_counts_until_it_is_well() {
         let out = NodeState { is_out_of_service: true, ..with(health) };
         assert!(!counts(out, &[pod("p", "new")], standard()), "given up by people");
         let soaked = |soak: i64| Rules { rollout: Rollout { soak: Some(soak), ..rollout() }, ..standard() };
-        assert!(counts(with(health), &[pod("p", "new")], soaked(401)) && !counts(with(health), &[pod("p", "new")], soaked(400)));
+        assert!(
+            counts(with(health), &[pod("p", "new")], soaked(401))
+                && !counts(with(health), &[pod("p", "new")], soaked(400))
+        );
     }
     assert!(!counts(node("a"), &[pod("p", "new")], standard()), "it is well");
     assert!(counts(node("a"), &[down("p", "old")], standard()), "Ready, without an available pod");
@@ -396,9 +399,17 @@ fn a_fix_reaches_what_a_bad_revision_broke() {
         decided(Rules { rollout: fix(), ..rules(Mode::Standard, budget) }, nodes, &pods)
     };
     let replaced = |name: &str| told(name, Act::Delete(Why::Outdated));
-    assert_eq!(next(vec![ill("a"), ill("b"), node("c"), node("d")], 1), [replaced("pb")], "one at a time, and no other");
+    assert_eq!(
+        next(vec![ill("a"), ill("b"), node("c"), node("d")], 1),
+        [replaced("pb")],
+        "one at a time, and no other"
+    );
     assert_eq!(next(vec![ill("a"), ill("b"), node("c"), node("d")], 3), ["pb", "pa", "pd"].map(replaced));
-    assert_eq!(next(vec![lost("a"), ill("b"), node("c"), node("d")], 2), [replaced("pb")], "its kubelet does not answer");
+    assert_eq!(
+        next(vec![lost("a"), ill("b"), node("c"), node("d")], 2),
+        [replaced("pb")],
+        "its kubelet does not answer"
+    );
     assert_eq!(next(vec![lost("a"), lost("b"), node("c"), node("d")], 2), [], "it waits for those");
     // Those that are ill for reasons of their own come after all the rest.
     let pods = [("a", pod("pa", "old")), ("b", pod("pb", "new"))];
@@ -416,7 +427,10 @@ fn a_surge_stops_at_nodes_that_fall_ill() {
     // The fix goes where the harm is, and needs no further slot.
     let bad = PodState { number: Some(2), created: 600, ..pod("pb", "bad") };
     let fix = Rules { rollout: Rollout { began: 800, newest: 3, ..rollout() }, ..rules(Mode::Surge, 1) };
-    assert_eq!(decided(fix, vec![node("a"), ill("b")], &[("a", pod("pa", "old")), ("b", bad)]), [told("b", Act::Create)]);
+    assert_eq!(
+        decided(fix, vec![node("a"), ill("b")], &[("a", pod("pa", "old")), ("b", bad)]),
+        [told("b", Act::Create)]
+    );
 }
 
 #[test]
@@ -468,7 +482,10 @@ fn a_rollout_is_complete_when_all_are_well_and_nobody_is_held_back() {
     assert!(!complete(with(held.clone()), &old, 9_999));
     let lost = |state: NodeState| NodeState { health: Health::Unknown { since: 700 }, ..state };
     assert!(!complete(with(lost(held)), &old, 9_999), "an outage of those held back completes nothing");
-    assert!(!complete(with(lost(node("a"))), &old, 1_299) && complete(with(lost(node("a"))), &old, 1_300), "passed over");
+    assert!(
+        !complete(with(lost(node("a"))), &old, 1_299) && complete(with(lost(node("a"))), &old, 1_300),
+        "passed over"
+    );
     assert!(!complete(with(lost(node("a"))), &all, 9_999), "one that was updated counts for ever");
     let most = [("a", pod("pa", "old")), ("b", pod("pb", "old")), all[2].clone()];
     assert!(!complete(vec![lost(node("a")), lost(node("b")), node("c")], &most, 9_999), "more are lost than updated");

@@ -22,7 +22,7 @@ use dapple_edit::path::{Path, Step};
 use dapple_edit::render::changes;
 use serde_json::{Map, Value, json};
 
-pub use self::progress::{PATIENCE, Progress, Resize, Running, progress};
+pub use self::progress::{PATIENCE, Progress, Resize, Running, changed_at, progress};
 
 use self::amounts::{Amounts, container, containers, qos};
 use self::progress::State;

@@ -164,7 +164,8 @@ impl Cell {
             candidate = None;
         }
         // Given up for a pod that may be refused, it would be missed.
-        let is_risk = |chore: &Chore| matches!(chore.1, Act::Create | Act::Delete(_) | Act::Mark(State::PreparingDelete));
+        let is_risk =
+            |chore: &Chore| matches!(chore.1, Act::Create | Act::Delete(_) | Act::Mark(State::PreparingDelete));
         if self.node.is_unproven && self.is_served(rules, now) {
             candidate = candidate.filter(|chore| !is_risk(chore));
         }

@@ -43,6 +43,13 @@ pub struct Revisions<'a> {
     pub current: Option<&'a mut Variants>,
 }
 
+impl Revisions<'_> {
+    /// How many variants nodes have asked for.
+    pub fn count(&self) -> usize {
+        self.newest.all().len() + self.current.as_ref().map_or(0, |current| current.all().len())
+    }
+}
+
 /// What a DaemonSet says about its rollout.
 #[derive(Debug)]
 pub struct Strategy {
@@ -86,12 +93,7 @@ impl Strategy {
     }
 
     /// What a node may get. `proof` is what the API server says of what a rendering means.
-    pub fn prospect(
-        &self,
-        revisions: &mut Revisions<'_>,
-        seen: Seen<'_>,
-        proof: impl Fn(&str) -> Proof,
-    ) -> Prospect {
+    pub fn prospect(&self, revisions: &mut Revisions<'_>, seen: Seen<'_>, proof: impl Fn(&str) -> Proof) -> Prospect {
         let has = |selector: &Option<Selector>| {
             selector.as_ref().map(|selector| selector.matches(|key| seen.node.labels.get(key)))
         };
@@ -170,8 +172,8 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::*;
     use super::super::cell::{Hold, NodeState};
+    use super::*;
     use crate::daemonset::revision::spec_of;
 
     type Map = BTreeMap<String, String>;
@@ -281,10 +283,7 @@ mod tests {
         };
         assert_eq!(rules(rolling(json!({"maxSurge": "50%"})), 4), (Mode::Surge, 2, 0, 250));
         assert_eq!(rules(rolling(json!({"maxSurge": "50%"})), 0).0, Mode::Surge, "whatever the number of nodes");
-        assert_eq!(
-            rules(rolling(json!({"rollingUpdateType": "InPlaceIfPossible"})), 4),
-            (Mode::InPlace, 0, 1, 250)
-        );
+        assert_eq!(rules(rolling(json!({"rollingUpdateType": "InPlaceIfPossible"})), 4), (Mode::InPlace, 0, 1, 250));
         assert_eq!(rules(json!({"type": "OnDelete"}), 4).0, Mode::OnDelete);
     }
 

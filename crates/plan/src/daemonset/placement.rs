@@ -358,7 +358,8 @@ impl Placement {
 }
 
 fn class(terms: &Terms, by_variant: &BTreeMap<usize, BTreeSet<Arc<str>>>, entry: &Entry) -> Class {
-    let is_last = || by_variant.get(&entry.prospect.next.variant).and_then(BTreeSet::last) == Some(&entry.prospect.name);
+    let is_last =
+        || by_variant.get(&entry.prospect.next.variant).and_then(BTreeSet::last) == Some(&entry.prospect.name);
     match () {
         () if !entry.is_placed() => Class::Placeless,
         () if entry.prospect.is_canary || (terms.has_canary_of_each && is_last()) => Class::Canary,

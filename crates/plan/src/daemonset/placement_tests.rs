@@ -69,11 +69,8 @@ fn the_partition_holds_back_the_first() {
 
 #[test]
 fn canaries_come_last_in_the_order_and_so_first_in_the_rollout() {
-    let each = |partition: i32| Terms {
-        has_canary_of_each: true,
-        partition: IntOrString::Int(partition),
-        ..Terms::default()
-    };
+    let each =
+        |partition: i32| Terms { has_canary_of_each: true, partition: IntOrString::Int(partition), ..Terms::default() };
     assert_eq!(shown(&placed(each(2), four())), "(a)(b)cd");
     let kinds = [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)].map(|(name, variant)| node(name, variant));
     let mut placement = placed(each(3), kinds.to_vec());
@@ -118,7 +115,8 @@ fn an_outage_moves_no_border() {
 #[test]
 fn with_a_selector_no_more_nodes_are_updated_than_the_partition_leaves() {
     let terms = |number: i32| Terms { has_selector: true, ..partition(IntOrString::Int(number)) };
-    let nodes = || ["a", "b", "c", "d", "e", "f"].map(|name| Prospect { is_chosen: name > "b", ..node(name, 0) }).to_vec();
+    let nodes =
+        || ["a", "b", "c", "d", "e", "f"].map(|name| Prospect { is_chosen: name > "b", ..node(name, 0) }).to_vec();
     let mut placement = placed(terms(4), nodes());
     assert_eq!(shown(&placement), "(a)(b)(c)(d)ef", "two places, for the last two that are selected");
     // One that is not selected has it already, and uses a place.
@@ -147,7 +145,8 @@ fn some_prospect() -> impl Strategy<Value = Prospect> {
 }
 
 fn some_terms() -> impl Strategy<Value = Terms> {
-    let partition = prop::sample::select(vec![IntOrString::Int(0), IntOrString::Int(2), percent("50%"), percent("30%")]);
+    let partition =
+        prop::sample::select(vec![IntOrString::Int(0), IntOrString::Int(2), percent("50%"), percent("30%")]);
     (partition, any::<bool>(), any::<bool>()).prop_map(|(partition, has_selector, has_canary_of_each)| Terms {
         partition,
         has_selector,

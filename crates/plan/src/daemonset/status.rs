@@ -284,8 +284,7 @@ mod tests {
     /// Reason and message of a rollout.
     fn told(nodes: &[(Prospect, &str, i64)]) -> (&'static str, String) {
         let fleet = fleet(nodes);
-        let (_, _, reason, text) =
-            progressing(facts(&fleet), fleet.is_complete(NOW), &DaemonSetStatus::default(), NOW);
+        let (_, _, reason, text) = progressing(facts(&fleet), fleet.is_complete(NOW), &DaemonSetStatus::default(), NOW);
         (reason, text)
     }
 

@@ -70,15 +70,14 @@ impl Sets {
     /// Files a node under its new verdict. Sets it stays in, or out of, are not looked into: most of them, most times.
     pub(super) fn file(&mut self, rank: &Rank, before: &Verdict, after: &Verdict) {
         let turn = |verdict: &Verdict| verdict.candidate.as_ref().map(|(turn, _)| *turn);
-        let mut put =
-            |set: fn(&mut Self) -> &mut BTreeSet<Rank>, is_in: &dyn Fn(&Verdict) -> bool| match (
-                is_in(before),
-                is_in(after),
-            ) {
-                (false, true) => _ = set(self).insert(rank.clone()),
-                (true, false) => _ = set(self).remove(rank),
-                _ => {}
-            };
+        let mut put = |set: fn(&mut Self) -> &mut BTreeSet<Rank>, is_in: &dyn Fn(&Verdict) -> bool| match (
+            is_in(before),
+            is_in(after),
+        ) {
+            (false, true) => _ = set(self).insert(rank.clone()),
+            (true, false) => _ = set(self).remove(rank),
+            _ => {}
+        };
         put(|sets| &mut sets.chores, &|verdict| !verdict.chores.is_empty());
         put(|sets| &mut sets.first, &|verdict| turn(verdict) == Some(Turn::First));
         put(|sets| &mut sets.broken, &|verdict| turn(verdict) == Some(Turn::Broken));

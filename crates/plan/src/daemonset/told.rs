@@ -14,7 +14,8 @@ impl Cell {
     pub(super) fn told(&self, now: i64) -> String {
         let name = &self.node.name;
         if let Some(since) = self.node.health.since() {
-            let silence = if matches!(self.node.health, Health::Unknown { .. }) { ": its kubelet does not answer" } else { "" };
+            let silence =
+                if matches!(self.node.health, Health::Unknown { .. }) { ": its kubelet does not answer" } else { "" };
             let not_ready = format!("not Ready since {}{silence}", clock(since, now));
             return match self.pods.iter().map(PodState::last_touched).max().filter(|_| self.verdict.is_ill) {
                 Some(updated) => format!("{name}: updated {}, {not_ready}", clock(updated, now)),

@@ -6,9 +6,25 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+
 use super::cell::{PodState, Rollout, Rules};
 use super::judge::Cell;
 use crate::mutant::{Mutant, is_on};
+
+/// The annotation that says how long a node counts that is not Ready after it was updated.
+pub const SOAK_ANNOTATION: &str = "dapple.dev/soak";
+
+/// The annotation cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{SOAK_ANNOTATION} is {0:?}: use a time such as 6h or 90m; without it, such nodes count for ever")]
+pub struct SoakError(String);
+
+/// Reads the annotation: so many seconds.
+pub fn soak(text: &str) -> Result<i64, SoakError> {
+    let read: Result<SignedDuration, _> = text.trim().parse();
+    read.ok().map(|soak| soak.as_secs()).filter(|seconds| *seconds > 0).ok_or_else(|| SoakError(text.to_owned()))
+}
 
 impl PodState {
     /// Whether the rollout, or one that came to no end, had to do with this pod.
@@ -87,5 +103,21 @@ impl Cell {
             is_open && !self.is_kept_empty(rules) && !self.is_served(rules, now)
         };
         self.is_unwell_by_rollout(rules, now) || is_idle()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_people_write_them() {
+        for (text, seconds) in [("6h", 21_600), ("90m", 5_400), ("1h30m", 5_400), ("5s", 5), (" 2h ", 7_200)] {
+            assert_eq!(soak(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "6", "soon", "-1h", "0s"] {
+            let error = soak(text).unwrap_err().to_string();
+            assert!(error.contains("dapple.dev/soak") && error.contains("such as 6h"), "{error}");
+        }
     }
 }

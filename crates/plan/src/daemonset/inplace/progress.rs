@@ -80,6 +80,12 @@ pub fn progress(state_annotation: Option<&str>, containers: &[Running<'_>], resi
     }
 }
 
+/// When a pod was last changed where it runs, in seconds since 1970.
+pub fn changed_at(state_annotation: &str) -> Option<i64> {
+    let time = State::parse(state_annotation)?.update_timestamp?;
+    time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+}
+
 /// What the annotation says. Field names, their order, and what is left out are OpenKruise's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -1,0 +1,293 @@
+//! What follows from a set, its revisions, its pods and the nodes: the fleet, as the view has it.
+//!
+//! Nothing is asked or written here: the controller and `dapple plan` come to the same fleet from the same objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_plan::daemonset::cell::{Held, PodState, Rollout};
+use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::fleet::Fleet;
+use dapple_plan::daemonset::inplace::{Progress, Running, STATE_ANNOTATION, changed_at, progress};
+use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
+use dapple_plan::daemonset::lifecycle::{STATE_LABEL, State, is_fully_held, is_held};
+use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
+use dapple_plan::daemonset::placement::Prospect;
+use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
+use dapple_plan::daemonset::renderings::Renderings;
+use dapple_plan::daemonset::revision::spec_of;
+use dapple_plan::daemonset::status::Problem;
+use dapple_plan::daemonset::touched::{SOAK_ANNOTATION, soak};
+use dapple_plan::fit;
+use dapple_plan::mutant::{Mutant, is_on};
+use jiff::Timestamp;
+
+use super::{Set, SetRevision};
+use crate::slim::{Node, Pod};
+
+/// Renderings of the newest revision and of the one that nodes are held back at, by name, each with the version of the
+/// revision that was read.
+pub(super) type Rendered = BTreeMap<Arc<str>, (u64, Variants)>;
+
+/// What follows from the set, its revisions and the nodes.
+pub(super) struct Known {
+    pub(super) fleet: Fleet,
+    pub(super) strategy: Strategy,
+    pub(super) generation: Option<i64>,
+    pub(super) update: Arc<SetRevision>,
+    /// The revision that nodes are held back at; the newest, if there is no other.
+    pub(super) current: Arc<SetRevision>,
+    pub(super) problems: Vec<Problem>,
+    /// What pods are, by what they say of themselves.
+    pub(super) names: Names,
+}
+
+/// What pods say of themselves, and what it stands for.
+#[derive(Default)]
+pub(super) struct Names {
+    /// By name of a revision: its number, and what its template means.
+    revisions: BTreeMap<Arc<str>, (i64, Arc<str>)>,
+    /// By the hash that pods of a revision carry where no patch is for their node: its number.
+    numbers: BTreeMap<Arc<str>, i64>,
+    /// By label of a pod: what its rendering means.
+    meanings: BTreeMap<Arc<str>, Arc<str>>,
+    /// Labels that stand for nothing that is known.
+    unknown: BTreeSet<Arc<str>>,
+}
+
+impl Names {
+    /// Whether it was looked for what this label stands for.
+    pub(super) fn has(&self, label: &str) -> bool {
+        self.meanings.contains_key(label) || self.unknown.contains(label)
+    }
+}
+
+/// Everything that a fleet follows from.
+pub(super) struct Sources<'a> {
+    pub(super) set: &'a Set,
+    pub(super) revisions: &'a [Arc<SetRevision>],
+    pub(super) update: &'a Arc<SetRevision>,
+    pub(super) current: &'a Arc<SetRevision>,
+    pub(super) pods: &'a [Arc<Pod>],
+    pub(super) nodes: &'a [Arc<Node>],
+    pub(super) ignores_patches: bool,
+    pub(super) now: Timestamp,
+}
+
+impl Sources<'_> {
+    /// The fleet. `proof` is what the API server says of what a rendering means, `is_unchangeable` whether a pod cannot be
+    /// changed where it runs though it looks so.
+    pub(super) fn known(
+        &self,
+        rendered: &mut Rendered,
+        proof: impl Fn(&str) -> Proof,
+        is_unchangeable: impl Fn(&Pod) -> bool,
+    ) -> Known {
+        let mut problems = Vec::new();
+        let strategy = self.strategy(&mut problems);
+        let prospects = {
+            let mut revisions = revisions(rendered, self.update, self.current);
+            let prospect = |node: &Arc<Node>| prospect(&strategy, revisions.as_mut(), node, &proof);
+            self.nodes.iter().filter_map(prospect).collect()
+        };
+        let (renderings, names) = self.renderings(rendered);
+        let mut fleet =
+            Fleet::new(strategy.rules.clone(), strategy.placement(), renderings).with_limits(strategy.limits.clone());
+        fleet.put_all(prospects);
+        for pod in self.pods {
+            if let Some(node) = &pod.node {
+                let state = pod_state(self.set, pod, &names, is_unchangeable(pod));
+                fleet.observe(&pod.meta.key.name, Some((node, state)));
+            }
+        }
+        let (update, current) = (self.update.clone(), self.current.clone());
+        Known { fleet, strategy, generation: self.set.generation, update, current, problems, names }
+    }
+
+    /// What the set says about its rollout; what it says that cannot be used becomes a problem.
+    fn strategy(&self, problems: &mut Vec<Problem>) -> Strategy {
+        let annotation = |key: &str| self.set.annotations.get(key);
+        let canary: Option<Canary> = annotation(CANARY_ANNOTATION).and_then(|text| match text.parse() {
+            Ok(canary) => Some(canary),
+            Err(error) => {
+                problems.push(Problem::new("BadCanary", format!("metadata.annotations: {error}")));
+                None
+            }
+        });
+        let soak = annotation(SOAK_ANNOTATION).and_then(|text| match soak(text) {
+            Ok(seconds) => Some(seconds),
+            Err(error) => {
+                problems.push(Problem::new("BadSoak", format!("metadata.annotations: {error}")));
+                None
+            }
+        });
+        let strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
+        if let Some(error) = &strategy.bad_selector {
+            let text = format!("spec.updateStrategy.rollingUpdate.selector.{error}; everything is held back");
+            problems.push(Problem::new("BadSelector", text));
+        }
+        strategy
+    }
+
+    fn rollout(&self, soak: Option<i64>) -> Rollout {
+        let status = &self.set.status;
+        let current = self.current.number;
+        let is_named = status.current_revision.as_deref() == Some(&*self.current.meta.key.name);
+        // Never later than the number that it has: nobody but us may have written it.
+        let complete = status.current_revision_number.filter(|number| is_named && *number <= current);
+        Rollout {
+            began: self.update.as_revision(self.set, self.now).began,
+            newest: self.update.number,
+            current,
+            complete: complete.unwrap_or(current),
+            soak,
+        }
+    }
+
+    /// What every label stands for that a pod or a node has.
+    fn renderings(&self, rendered: &Rendered) -> (Renderings, Names) {
+        let (mut renderings, mut names) = (Renderings::default(), Names::default());
+        for (name, (_, variants)) in rendered {
+            for known in variants.all().iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
+                renderings.add(&known.meaning, &known.template);
+                if *name == self.update.meta.key.name || !is_on(Mutant::HashRestarts) {
+                    names.meanings.insert(known.hash.clone(), known.meaning.clone());
+                }
+            }
+        }
+        for revision in self.revisions {
+            let (name, number) = (revision.meta.key.name.clone(), revision.number);
+            names.numbers.insert(Arc::from(revision.hash(self.set)), number);
+            let meaning = match rendered.get(&name) {
+                Some((_, variants)) => variants.unpatched().meaning.clone(),
+                None => variants(self.set, revision, self.ignores_patches).unpatched().meaning.clone(),
+            };
+            names.revisions.insert(name, (number, meaning));
+        }
+        for pod in self.pods {
+            let label = hash_label(pod);
+            if names.has(label) {
+                continue;
+            }
+            let revision = revision_of(self.set, self.revisions, pod).filter(|_| !is_on(Mutant::HashRestarts));
+            match revision.and_then(|revision| variants(self.set, revision, self.ignores_patches).find(label)) {
+                Some(known) => {
+                    renderings.add(&known.meaning, &known.template);
+                    names.meanings.insert(Arc::from(label), known.meaning);
+                }
+                None => _ = names.unknown.insert(Arc::from(label)),
+            }
+        }
+        (renderings, names)
+    }
+}
+
+/// The variants of a revision.
+pub(super) fn variants(set: &Set, revision: &SetRevision, ignores_patches: bool) -> Variants {
+    let (template, patches) = spec_of(&revision.data).unwrap_or_default();
+    let patches = if ignores_patches { &[] } else { patches.as_slice() };
+    let object = format!("DaemonSet {}", set.meta.key);
+    Variants::new(&object, (template, patches), &set.spec, (&revision.hash(set), revision.form))
+}
+
+/// The renderings of two revisions, or of one that is both.
+pub(super) fn revisions<'r>(
+    rendered: &'r mut Rendered,
+    update: &SetRevision,
+    current: &SetRevision,
+) -> Option<Revisions<'r>> {
+    let (mut newest, mut held) = (None, None);
+    for (name, (_, variants)) in rendered {
+        if *name == update.meta.key.name {
+            newest = Some(variants);
+        } else if *name == current.meta.key.name {
+            held = Some(variants);
+        }
+    }
+    Some(Revisions { newest: newest?, current: held })
+}
+
+/// What a node may get.
+pub(super) fn prospect(
+    strategy: &Strategy,
+    revisions: Option<&mut Revisions<'_>>,
+    node: &Node,
+    proof: impl Fn(&str) -> Proof,
+) -> Option<Prospect> {
+    let taints = node.fit_taints();
+    let seen = Seen {
+        node: fit::Node { name: node.name(), labels: &node.labels, taints: &taints },
+        name: &node.meta.key.name,
+        health: node.health,
+    };
+    Some(strategy.prospect(revisions?, seen, proof))
+}
+
+/// The hash that a pod carries.
+pub(super) fn hash_label(pod: &Pod) -> &str {
+    pod.labels.get(HASH_LABEL).unwrap_or_default()
+}
+
+/// The revision that a pod was made from: the one that it names, or the one whose hash it carries.
+pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod: &Pod) -> Option<&'a Arc<SetRevision>> {
+    let named = pod.annotations.get(REVISION_ANNOTATION);
+    revisions
+        .iter()
+        .find(|known| named.map_or_else(|| known.hash(set) == hash_label(pod), |name| *known.meta.key.name == *name))
+}
+
+/// A pod as deciding sees it.
+pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bool) -> PodState {
+    let hooks = set.spec.lifecycle.as_ref();
+    let (deletion, update) =
+        (hooks.and_then(|hooks| hooks.pre_delete.as_ref()), hooks.and_then(|hooks| hooks.in_place_update.as_ref()));
+    let label = |key: &str| pod.labels.get(key);
+    let state = pod.annotations.get(STATE_ANNOTATION);
+    let edit = match state {
+        _ if is_unchangeable => Progress::Stuck,
+        None => Progress::Done,
+        // At the beginning of time nothing has waited too long: when it will have is part of the answer.
+        state => progress(state, &running(pod), pod.resize, i64::MIN),
+    };
+    let hash = pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from(""));
+    let revision = pod.annotations.get(REVISION_ANNOTATION).map(|name| names.revisions.get(name));
+    PodState {
+        name: pod.meta.key.name.clone(),
+        version: pod.meta.version,
+        hash: names.meanings.get(&hash).unwrap_or(&hash).clone(),
+        template: revision.flatten().map(|(_, meaning)| meaning.clone()),
+        number: match revision {
+            Some(named) => named.map(|(number, _)| *number),
+            None => names.numbers.get(&hash).copied(),
+        },
+        label: hash,
+        created: pod.created,
+        changed: state.and_then(changed_at),
+        ready_since: pod.ready_since,
+        leaving_since: pod.leaving_since,
+        has_ended: ["Failed", "Succeeded"].contains(&pod.phase.as_ref()),
+        edit,
+        gate: pod.gate,
+        service: pod.service,
+        state: State::parse(label(STATE_LABEL)),
+        held: Held {
+            from_deletion: deletion.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
+            from_update: update.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
+            again: update.is_some_and(|hook| is_fully_held(hook, label, &pod.finalizers)),
+        },
+        trouble: pod.trouble.clone(),
+    }
+}
+
+/// Its containers as they run.
+pub(super) fn running(pod: &Pod) -> Vec<Running<'_>> {
+    let containers = pod.containers.iter();
+    containers
+        .map(|known| Running {
+            name: &known.name,
+            image: &known.image,
+            status_image: &known.status_image,
+            image_id: &known.image_id,
+        })
+        .collect()
+}

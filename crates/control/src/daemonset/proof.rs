@@ -1,0 +1,192 @@
+//! Asking the API server what it thinks of renderings, before any pod is given up for one of them.
+//!
+//! The dry run is a guard, not a gate. Where the API server refuses a rendering, its nodes keep what they run. Where it does
+//! not answer, no pod in service is given up for it; pods that are missing are tried, one at a time, and all else goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_plan::daemonset::desired::{Unrendered, Variants};
+use dapple_plan::daemonset::layout::Proof;
+use dapple_plan::daemonset::pod::{Wanted, pod};
+use dapple_plan::daemonset::revision::spec_of;
+use dapple_plan::daemonset::status::Problem;
+use dapple_plan::fit;
+use tokio::time::Instant;
+
+use super::known::hash_label;
+use super::memory::Memory;
+use super::{DaemonSets, Set, SetRevision};
+use crate::client::is_not_leading;
+use crate::slim::{Node, Pod};
+
+/// How soon to ask again whether a rendering is taken, in seconds: a quota or a webhook may have changed.
+const REFUSED_FOR: i64 = 30;
+/// How soon to ask again where nobody answered.
+const UNANSWERED_FOR: i64 = 5;
+
+/// Answers by what renderings mean.
+pub(super) type Answers = BTreeMap<Arc<str>, Answer>;
+
+/// What the API server says of a rendering.
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    /// It takes it.
+    Taken,
+    /// It refuses it.
+    Refused { text: String, ask_again: i64 },
+    /// It does not say.
+    None { text: String, ask_again: i64 },
+}
+
+impl Answer {
+    /// When to ask again.
+    pub(super) fn ask_again(&self) -> Option<i64> {
+        match self {
+            Self::Taken => None,
+            Self::Refused { ask_again, .. } | Self::None { ask_again, .. } => Some(*ask_again),
+        }
+    }
+}
+
+/// As deciding sees it. What was not asked is not known.
+pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
+    match answers.get(meaning) {
+        Some(Answer::Taken) => Proof::Taken,
+        Some(Answer::Refused { .. }) => Proof::Refused,
+        Some(Answer::None { .. }) | None => Proof::Unanswered,
+    }
+}
+
+impl DaemonSets {
+    /// Asks whether pods of each variant would be taken. One question for each variant of a revision.
+    pub(super) async fn prove(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        update: &SetRevision,
+        (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
+    ) -> Result<(), kube::Error> {
+        let (now, name) = (self.env.now().as_second(), &update.meta.key.name);
+        let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
+        self.match_patches(variants, nodes);
+        let rendered: Vec<_> =
+            variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
+        // What nobody should get any more is not asked for again.
+        memory.answers.retain(|meaning, _| rendered.iter().any(|known| known.meaning == *meaning));
+        let ran: BTreeSet<&str> = pods.iter().map(|pod| hash_label(pod)).collect();
+        for rendered in rendered {
+            let is_due = |answer: &Answer| answer.ask_again().is_some_and(|at| at <= now);
+            let known = memory.answers.get(&rendered.meaning);
+            if known.is_some_and(|answer| !is_due(answer)) {
+                continue;
+            }
+            let was_refused = matches!(known, Some(Answer::Refused { .. }));
+            let wanted = Wanted {
+                set: &set.meta.key.name,
+                uid: &set.meta.uid,
+                node: "dry-run",
+                template: &rendered.template,
+                hash: &rendered.hash,
+                revision: name,
+                gates: &[],
+                collisions: 0,
+            };
+            let answer = match self.try_create(&set.meta.key.namespace, &pod(&wanted)).await {
+                Ok(()) => Answer::Taken,
+                Err(error) if is_not_leading(&error) => return Err(error),
+                // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
+                Err(error) => match answer_of(error, now) {
+                    Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
+                    answer => answer,
+                },
+            };
+            if matches!(answer, Answer::Refused { .. }) && !was_refused && rendered.hash != update.hash(set).into() {
+                self.metrics.patch_failed();
+            }
+            memory.answers.insert(rendered.meaning.clone(), answer);
+        }
+        Ok(())
+    }
+
+    /// Finds out which patches each node gets, and renders what is new. Times it where there are patches to apply.
+    fn match_patches(&self, variants: &mut Variants, nodes: &[Arc<Node>]) {
+        let begun = Instant::now();
+        let failed = |variants: &Variants| variants.all().iter().filter(|known| known.rendering.is_err()).count();
+        let (count, known) = (variants.all().len(), failed(variants));
+        for node in nodes {
+            variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
+        }
+        (known..failed(variants)).for_each(|_| self.metrics.patch_failed());
+        if variants.all()[count..].iter().any(|variant| !variant.patches.is_empty()) {
+            self.metrics.patches_rendered(begun.elapsed());
+        }
+    }
+
+    /// What is wrong with what nodes should get.
+    pub(super) fn rendering_problems(
+        &self,
+        memory: &mut Memory,
+        update: &SetRevision,
+        nodes: &[Arc<Node>],
+    ) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        if spec_of(&update.data).is_none() {
+            let text = format!("ControllerRevision {} cannot be read; nodes keep what they run", update.meta.key.name);
+            problems.push(Problem::new("UnreadableRevision", text));
+        }
+        let Some((_, variants)) = memory.variants.get_mut(&update.meta.key.name) else { return problems };
+        for bad in &variants.bad_selectors {
+            problems.push(Problem::new("BadSelector", format!("{bad}; the patch matches no node")));
+        }
+        let mut counts: Option<BTreeMap<usize, usize>> = None;
+        for number in 0..variants.all().len() {
+            let variant = &variants.all()[number];
+            let places: Vec<String> = variant.patches.iter().map(|place| format!("spec.patches[{place}]")).collect();
+            let whose = if places.is_empty() { "spec.template".to_owned() } else { places.join(", ") };
+            let (reason, text, follows) = match &variant.rendering {
+                Err(error @ Unrendered::Edit(_)) => ("PatchFailed", error.to_string(), KEEP),
+                Err(error @ Unrendered::Unselected) => ("PatchFailed", format!("{whose}: {error}"), KEEP),
+                Ok(rendered) => match memory.answers.get(&rendered.meaning) {
+                    Some(Answer::Refused { text, .. }) => ("Refused", format!("{whose}: {text}"), KEEP),
+                    Some(Answer::None { text, .. }) => ("Unanswered", format!("{whose}: {UNKNOWN}: {text}"), SERVE),
+                    Some(Answer::Taken) | None => continue,
+                },
+            };
+            let counts = counts.get_or_insert_with(|| concerned(variants, nodes));
+            // Patches for nodes that the set is not for do no harm.
+            let Some(count) = counts.get(&number) else { continue };
+            problems.push(Problem { reason, text, extent: format!("; {count} nodes {follows}") });
+        }
+        problems
+    }
+}
+
+const KEEP: &str = "keep what they run";
+const SERVE: &str = "keep the pod that serves them";
+const UNKNOWN: &str = "the API server does not say whether it takes such a pod";
+
+fn answer_of(error: kube::Error, now: i64) -> Answer {
+    match error {
+        // That there is no room for one more says nothing about the template: the old pod makes room.
+        kube::Error::Api(error) if error.code == 403 && error.message.contains("exceeded quota") => Answer::Taken,
+        kube::Error::Api(error) if [400, 403, 422].contains(&error.code) => {
+            Answer::Refused { text: error.message, ask_again: now + REFUSED_FOR }
+        }
+        // Anything else that fails says nothing about the template.
+        error => Answer::None { text: error.to_string(), ask_again: now + UNANSWERED_FOR },
+    }
+}
+
+/// By variant: the nodes that should have a pod of it.
+fn concerned(variants: &mut Variants, nodes: &[Arc<Node>]) -> BTreeMap<usize, usize> {
+    let mut counts = BTreeMap::new();
+    for node in nodes {
+        let node = fit::Node { name: node.name(), labels: &node.labels, taints: &node.fit_taints() };
+        let variant = variants.of(node);
+        if variants.misfit(variant, node).is_none() {
+            *counts.entry(variant).or_default() += 1;
+        }
+    }
+    counts
+}
