@@ -14,6 +14,7 @@ pub mod order;
 pub mod pod;
 pub mod predownload;
 pub mod renderings;
+mod resume;
 pub mod revision;
 pub mod rollback;
 pub mod rollout;

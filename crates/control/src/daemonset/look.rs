@@ -7,7 +7,7 @@ use std::time::Duration;
 use dapple_plan::daemonset::cell::{Held, PodState};
 use dapple_plan::daemonset::desired::Variants;
 use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::inplace::{Progress, Running, STATE_ANNOTATION, progress};
+use dapple_plan::daemonset::inplace::{Intent, Progress, Running, STATE_ANNOTATION, progress};
 use dapple_plan::daemonset::layout::{Layout, Seen, Sources, layout};
 use dapple_plan::daemonset::lifecycle::{STATE_LABEL, State, is_fully_held, is_held};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
@@ -331,9 +331,9 @@ fn pod_state(set: &Set, pod: &Pod, templates: &BTreeMap<Arc<str>, Arc<str>>, mem
     let label = |key: &str| pod.labels.get(key);
     let edit = match pod.annotations.get(STATE_ANNOTATION) {
         _ if memory.unchangeable.contains(&pod.meta.uid) => Progress::Stuck,
-        None => Progress::Done,
+        None if pod.intent != Intent::Pending => Progress::Done,
         // At the beginning of time nothing has waited too long: when it will have is part of the answer.
-        state => progress(state, &running(pod), pod.resize, i64::MIN),
+        state => progress(state, pod.intent, &running(pod), pod.resize, i64::MIN),
     };
     PodState {
         name: pod.meta.key.name.clone(),
@@ -345,6 +345,7 @@ fn pod_state(set: &Set, pod: &Pod, templates: &BTreeMap<Arc<str>, Arc<str>>, mem
         is_terminating: pod.terminating,
         has_ended: ["Failed", "Succeeded"].contains(&pod.phase.as_ref()),
         edit,
+        intent: pod.intent,
         gate: pod.gate,
         service: pod.service,
         state: State::parse(label(STATE_LABEL)),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::cell::{Gate, Hold};
-use super::super::inplace::Progress;
+use super::super::inplace::{Intent, Progress};
 use super::tests::{NOW, down, node, pod, renderings, rules};
 use super::*;
 
@@ -46,8 +46,11 @@ impl World {
             Act::Edit => {
                 pod.hash = wanted.expect("a node that is there");
                 pod.edit = Progress::Waiting;
+                pod.intent = Intent::Pending;
             }
             Act::Mark(state) => pod.state = state,
+            Act::Resize => pod.intent = Intent::Done,
+            Act::ClearResize => pod.intent = Intent::None,
             Act::Create => unreachable!("handled above"),
         }
         vec![name]

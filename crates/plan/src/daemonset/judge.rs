@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use super::cell::{Act, Gate, Mode, NodeState, PodState, Rules, Why};
-use super::inplace::{GATE, Progress};
+use super::inplace::{GATE, Intent, Progress};
 use super::lifecycle::{NOT_READY_GATE, State};
+use super::resume::resume;
 
 impl PodState {
     pub(crate) fn is_live(&self) -> bool {
@@ -33,6 +34,7 @@ impl PodState {
     fn is_begun(&self) -> bool {
         self.gate == Gate::Closed
             || self.edit != Progress::Done
+            || self.intent == Intent::Pending
             || matches!(self.state, State::PreparingDelete | State::PreparingUpdate | State::Updating)
     }
 }
@@ -117,6 +119,7 @@ impl Cell {
         self.clear_away(&mut verdict, now);
         if self.node.can_stay {
             self.judge_live(rules, now, can_edit, &mut verdict);
+            resume(&self.pods, &mut verdict);
         }
         verdict.is_down = is_counted && !self.pods.iter().any(|pod| pod.is_in_service(rules, now));
         // A pod that is down on its own, and is not what it should be, is not on its way anywhere.
@@ -226,7 +229,7 @@ impl Cell {
         let stays = is_left_alone || is_right(pod, &node.wanted, rules);
         if pod.state == State::PreparingDelete {
             verdict.chores.extend(removal(pod, Why::Outdated).or_else(|| set_unready(pod, rules.unready.0)));
-        } else if is_stuck && node.can_start && (!is_left_alone || pod.gate == Gate::Closed) {
+        } else if is_stuck && node.can_start && (!is_left_alone || is_half_done(pod)) {
             // One that is left alone and serves goes on as it is.
             verdict.chores.extend(removal(pod, Why::Stuck));
         } else if stays {
@@ -248,6 +251,11 @@ impl Cell {
             }
         }
     }
+}
+
+/// Whether a pod was left out of service by a change in place, or without the amounts that its label says.
+fn is_half_done(pod: &PodState) -> bool {
+    pod.gate == Gate::Closed || pod.intent == Intent::Pending
 }
 
 /// Whether a pod is what this hash says.
@@ -286,7 +294,7 @@ fn set_unready(pod: &PodState, is_asked: bool) -> Option<Chore> {
 
 /// The next step to put a pod that is what it should be into service.
 fn finish(pod: &PodState, rules: &Rules) -> Option<Chore> {
-    if pod.edit != Progress::Done {
+    if pod.edit != Progress::Done || pod.intent != Intent::None {
         return None;
     }
     let open = |condition| Act::Gate { condition, opens: true };
