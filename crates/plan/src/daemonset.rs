@@ -16,6 +16,7 @@ pub mod pod;
 pub mod predownload;
 pub mod reads;
 pub mod renderings;
+mod resume;
 pub mod revision;
 pub mod rollback;
 pub mod rollout;

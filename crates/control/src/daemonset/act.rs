@@ -160,6 +160,13 @@ impl DaemonSets {
                 }
                 Ok(())
             }
+            Outcome::Ineffective(version) => {
+                info!(set = %set.meta.key, pod = %key.name, "somebody keeps it from being resized");
+                self.give_up(memory, &key);
+                self.pods.wrote(&key, version);
+                memory.wrote(key, &action.node);
+                Ok(())
+            }
             Outcome::Gone | Outcome::Moved if action.act != Act::Create => {
                 // At no version that a watch could be held against: until our view includes it, it is asked for.
                 memory.doubt(key, &action.node);
@@ -187,11 +194,10 @@ impl DaemonSets {
                 if is_not_leading(&error) || matches!(&error, kube::Error::Api(error) if error.code == 429) {
                     return Err(error);
                 }
-                if action.act == Act::Edit {
+                if matches!(action.act, Act::Edit | Act::Resize) {
                     // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
                     info!(set = %set.meta.key, pod = %key.name, %error, "cannot be changed where it runs");
-                    memory.unchangeable.extend(self.pods.get(&key).map(|pod| pod.meta.uid.clone()));
-                    memory.is_stale = true;
+                    self.give_up(memory, &key);
                     return Ok(());
                 }
                 self.refuse(set, memory, action, &error);
@@ -200,12 +206,18 @@ impl DaemonSets {
         }
     }
 
+    /// A pod cannot be changed where it runs: it is replaced.
+    fn give_up(&self, memory: &mut Memory, key: &Key) {
+        memory.unchangeable.extend(self.pods.get(key).map(|pod| pod.meta.uid.clone()));
+        memory.is_stale = true;
+    }
+
     /// The API server refuses something on one node: it is left alone for a while, the others go on, and it is told.
     fn refuse(&self, set: &Set, memory: &mut Memory, action: &Action, error: &kube::Error) {
         let (reason, what) = match action.act {
             Act::Create => ("FailedCreate", "made"),
             Act::Delete(_) => ("FailedDelete", "deleted"),
-            Act::Mark(_) | Act::Gate { .. } | Act::Edit => ("FailedUpdate", "changed"),
+            Act::Mark(_) | Act::Gate { .. } | Act::Edit | Act::Resize | Act::ClearResize => ("FailedUpdate", "changed"),
         };
         let times = memory.refusals.get(&action.node).map_or(0, |known| known.times) + 1;
         let wait = SET_BACK.0.checked_shl(times - 1).unwrap_or(SET_BACK.1).clamp(SET_BACK.0, SET_BACK.1);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dapple_plan::daemonset::cell::{Held, PodState, Rollout};
 use dapple_plan::daemonset::desired::Variants;
 use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::inplace::{Progress, Running, STATE_ANNOTATION, changed_at, progress};
+use dapple_plan::daemonset::inplace::{Intent, Progress, Running, STATE_ANNOTATION, changed_at, progress};
 use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
 use dapple_plan::daemonset::lifecycle::{STATE_LABEL, State, is_fully_held, is_held};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
@@ -245,9 +245,9 @@ pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bo
     let state = pod.annotations.get(STATE_ANNOTATION);
     let edit = match state {
         _ if is_unchangeable => Progress::Stuck,
-        None => Progress::Done,
+        None if pod.intent != Intent::Pending => Progress::Done,
         // At the beginning of time nothing has waited too long: when it will have is part of the answer.
-        state => progress(state, &running(pod), pod.resize, i64::MIN),
+        state => progress(state, pod.intent, &running(pod), pod.resize, i64::MIN),
     };
     let hash = pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from(""));
     let revision = pod.annotations.get(REVISION_ANNOTATION).map(|name| names.revisions.get(name));
@@ -267,6 +267,7 @@ pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bo
         leaving_since: pod.leaving_since,
         has_ended: ["Failed", "Succeeded"].contains(&pod.phase.as_ref()),
         edit,
+        intent: pod.intent,
         gate: pod.gate,
         service: pod.service,
         state: State::parse(label(STATE_LABEL)),

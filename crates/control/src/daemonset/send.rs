@@ -5,10 +5,11 @@ use std::sync::Arc;
 use dapple_plan::daemonset::cell::{Act, Why};
 use dapple_plan::daemonset::desired::Rendered;
 use dapple_plan::daemonset::fleet::Action;
-use dapple_plan::daemonset::inplace::{self, Difference, Target};
+use dapple_plan::daemonset::inplace::{self, Difference, Intent, RESIZE_ANNOTATION, Target};
 use dapple_plan::daemonset::lifecycle::{self, State};
 use dapple_plan::daemonset::pod::{HASH_LABEL, Wanted, pod, pod_name};
 use dapple_plan::mutant::{Mutant, is_on};
+use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
@@ -34,19 +35,18 @@ pub(super) enum Request {
     Metadata(Value),
     /// A patch of its status.
     Status(Value),
-    Edit {
-        pod: Arc<Pod>,
-        difference: Arc<Difference>,
-        hash: Arc<str>,
-        revision: Arc<str>,
-        lifecycle: Option<State>,
-    },
+    /// A patch of the pod that makes it another one.
+    Edit(Value),
+    /// A patch of its cpu and memory.
+    Resize(Value),
 }
 
 /// What came of a request.
 pub(super) enum Outcome {
     /// Done: the object has this version now.
     Wrote(u64),
+    /// Done: the object has this version now, and nothing has come of it.
+    Ineffective(u64),
     /// Done: the object is gone.
     Gone,
     /// Nothing was done: the pod is gone, or another one by now.
@@ -110,9 +110,13 @@ impl DaemonSets {
                 let lifecycle = known.fleet.rules().has_update_hook.then_some(State::Updating);
                 let revision = revision_for(known, &action.node)?;
                 let (rendered, _) = rendered_by(&memory.variants, &revision, &hash)?;
-                let hash = rendered.hash.clone();
-                Request::Edit { pod, difference, hash, revision, lifecycle }
+                Request::Edit(edit(&pod, &difference, (&rendered.hash, &revision), lifecycle, &now))
             }
+            Act::Resize => {
+                let note = pod.annotations.get(RESIZE_ANNOTATION)?;
+                Request::Resize(inplace::resize(note, uid, version)?)
+            }
+            Act::ClearResize => Request::Metadata(inplace::clear(uid, version)),
         };
         Some((key, request))
     }
@@ -148,43 +152,25 @@ impl DaemonSets {
             Request::Status(patch) => {
                 api.patch_status(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
             }
-            Request::Edit { pod, difference, hash, revision, lifecycle } => {
+            Request::Edit(patch) => {
                 info!(set = %set.meta.key, pod = name, "updating in place");
-                self.edit(&api, &pod, &difference, (&hash, &revision), lifecycle).await
+                api.patch(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
+            }
+            Request::Resize(patch) => {
+                info!(set = %set.meta.key, pod = name, "resizing");
+                return self.resize(&api, name, patch).await;
             }
         };
         outcome(sent)
     }
 
-    /// Changes a pod where it runs: cpu and memory first, since only they can be refused. Until the rest is written the
-    /// pod counts as what it was, and both are written again.
-    async fn edit(
-        &self,
-        api: &Api<DynamicObject>,
-        pod: &Pod,
-        difference: &Difference,
-        (hash, revision): (&str, &str),
-        lifecycle: Option<State>,
-    ) -> Result<Option<String>, kube::Error> {
-        let (name, uid, params) = (pod.meta.key.name.as_ref(), &pod.meta.uid, PatchParams::default());
-        let mut version = pod.meta.version;
-        if let Some(patch) = inplace::resize(difference, uid, version) {
-            let resized = api.patch_subresource("resize", name, &params, &Patch::Strategic(patch)).await?;
-            version = version_of(&resized.metadata.resource_version);
+    /// Gives a pod the cpu and memory that are noted on it.
+    async fn resize(&self, api: &Api<DynamicObject>, name: &str, patch: Value) -> Outcome {
+        match api.patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            // A webhook of somebody else may set them back: that would go on for ever.
+            Ok(pod) if is_pending(&pod) => Outcome::Ineffective(version_of(&pod.metadata.resource_version)),
+            answer => outcome(answer.map(|pod| pod.metadata.resource_version)),
         }
-        let (now, containers) = (self.env.now().to_string(), running(pod));
-        let target = Target {
-            uid,
-            version,
-            hash,
-            revision,
-            now: &now,
-            state: pod.annotations.get(inplace::STATE_ANNOTATION),
-            containers: &containers,
-            lifecycle: lifecycle.map(State::name),
-        };
-        let patch = inplace::edit(difference, &target);
-        Ok(api.patch(name, &params, &Patch::Strategic(patch)).await?.metadata.resource_version)
     }
 
     /// Deletes a pod. Nothing if it is gone already.
@@ -242,6 +228,35 @@ impl DaemonSets {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         Ok(nodes.get_metadata_opt(node).await?.is_none())
     }
+}
+
+/// The patch that makes a pod what this hash says, but for cpu and memory.
+fn edit(
+    pod: &Pod,
+    difference: &Difference,
+    (hash, revision): (&str, &str),
+    lifecycle: Option<State>,
+    now: &str,
+) -> Value {
+    let target = Target {
+        uid: &pod.meta.uid,
+        version: pod.meta.version,
+        hash,
+        revision,
+        now,
+        state: pod.annotations.get(inplace::STATE_ANNOTATION),
+        pending: pod.annotations.get(RESIZE_ANNOTATION).filter(|_| pod.intent == Intent::Pending),
+        containers: &running(pod),
+        lifecycle: lifecycle.map(State::name),
+    };
+    inplace::edit(difference, &target)
+}
+
+/// Whether a pod is still to be resized.
+fn is_pending(pod: &DynamicObject) -> bool {
+    let label = pod.labels().get(HASH_LABEL).map(String::as_str).unwrap_or_default();
+    let note = pod.annotations().get(RESIZE_ANNOTATION).map(String::as_str);
+    inplace::intent(note, label, &pod.data) == Intent::Pending
 }
 
 /// Asks for a short answer: of a pod that was written only its version matters, and fleets write many.

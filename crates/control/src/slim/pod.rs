@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::Gate;
-use dapple_plan::daemonset::inplace::{self, GATE, Resize, STATE_ANNOTATION};
+use dapple_plan::daemonset::inplace::{self, GATE, Intent, RESIZE_ANNOTATION, Resize, STATE_ANNOTATION};
 use dapple_plan::daemonset::lifecycle::NOT_READY_GATE;
+use dapple_plan::daemonset::pod::HASH_LABEL;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ pub struct Pod {
     pub service: Gate,
     /// How the kubelet does with a change of cpu or memory.
     pub resize: Resize,
+    /// Whether cpu or memory are yet to be changed.
+    pub intent: Intent,
     /// Why it does not come up: the first reason that a container, or the scheduler, gives.
     pub trouble: Option<Arc<str>>,
     /// Containers, in the spec's order.
@@ -257,13 +260,23 @@ impl PodSpec {
     }
 }
 
+/// The cpu and memory that was asked for, of all containers.
+fn asked(spec: &PodSpec) -> Value {
+    let asked = spec.containers.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
+    json!({"containers": asked.collect::<Vec<_>>()})
+}
+
 /// Whether all containers have the cpu and memory that was asked for.
 fn is_resized(spec: &PodSpec, status: &PodStatus) -> bool {
-    let asked = spec.containers.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
     let given = status.container_statuses.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
-    inplace::is_resized(&json!({
-        "spec": {"containers": asked.collect::<Vec<_>>()}, "status": {"containerStatuses": given.collect::<Vec<_>>()},
-    }))
+    inplace::is_resized(&json!({"spec": asked(spec), "status": {"containerStatuses": given.collect::<Vec<_>>()}}))
+}
+
+/// What is still to be asked for. Few pods have such a note.
+fn intent(metadata: &PodMeta, spec: &PodSpec) -> Intent {
+    let note = metadata.annotations.get(RESIZE_ANNOTATION);
+    let label = metadata.labels.get(HASH_LABEL).map(String::as_str).unwrap_or_default();
+    note.map(|note| inplace::intent(Some(note), label, &json!({"spec": asked(spec)}))).unwrap_or_default()
 }
 
 impl Wire for PodWire {
@@ -302,6 +315,7 @@ impl Cached for Pod {
             gate: status.gate(&spec, GATE),
             service: status.gate(&spec, NOT_READY_GATE),
             resize,
+            intent: intent(&metadata, &spec),
             trouble,
             containers,
             labels: StringMap::new(&metadata.labels, strings),

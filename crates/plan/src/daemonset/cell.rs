@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::inplace::Progress;
+use super::inplace::{Intent, Progress};
 use super::lifecycle::State;
 use crate::health::Health;
 
@@ -131,6 +131,8 @@ pub struct PodState {
     pub has_ended: bool,
     /// How far the last change in place is.
     pub edit: Progress,
+    /// Whether that has still to change its cpu and memory.
+    pub intent: Intent,
     /// The gate that is closed during a change in place.
     pub gate: Gate,
     /// The gate that a hook with `markPodNotReady` closes.
@@ -214,8 +216,12 @@ pub enum Act {
         /// Whether it is opened.
         opens: bool,
     },
-    /// Change it where it runs.
+    /// Change it where it runs, but for cpu and memory: these are noted on it.
     Edit,
+    /// Give it the cpu and memory that are noted on it.
+    Resize,
+    /// Take that note away: it has them.
+    ClearResize,
 }
 
 /// Why a pod is taken away.

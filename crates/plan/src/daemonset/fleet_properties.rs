@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::cell::{Gate, Hold};
-use super::super::inplace::Progress;
+use super::super::inplace::{Intent, Progress};
 use super::tests::{NOW, down, fleet_of, node, pod, rules};
 use super::*;
 
@@ -49,8 +49,11 @@ impl World {
                 pod.hash = wanted.expect("a node that is there");
                 (pod.number, pod.changed) = (Some(2), Some(NOW));
                 pod.edit = Progress::Waiting;
+                pod.intent = Intent::Pending;
             }
             Act::Mark(state) => pod.state = state,
+            Act::Resize => pod.intent = Intent::Done,
+            Act::ClearResize => pod.intent = Intent::None,
             Act::Create => unreachable!("handled above"),
         }
         vec![name]

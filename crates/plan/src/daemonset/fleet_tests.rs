@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::cell::{Class, Gate, Held, Hold, Rollout};
-use super::super::inplace::{GATE, Progress};
+use super::super::inplace::{GATE, Intent, Progress};
 use super::super::lifecycle::State;
 use super::*;
 
@@ -307,6 +307,73 @@ fn one_that_is_stuck_on_a_node_that_is_left_alone_goes_on_serving() {
     assert_eq!(decided(rules(Mode::InPlace, 1), vec![held()], &[("a", stuck.clone())]), []);
     let out = PodState { gate: Gate::Closed, ready_since: None, ..stuck };
     assert_eq!(decided(rules(Mode::InPlace, 1), vec![held()], &[("a", out)]), [told("p", Act::Delete(Why::Stuck))]);
+}
+
+/// Its label says what it is to be; the resize is yet to be done.
+fn half_done(hash: &str) -> PodState {
+    PodState { edit: Progress::Waiting, intent: Intent::Pending, gate: Gate::Closed, ..down("p", hash) }
+}
+
+#[test]
+fn a_resize_that_was_begun_is_ended_whatever_holds_the_node_back() {
+    let step = |mode, node: NodeState, pod: PodState| decided(rules(mode, 1), vec![node], &[("a", pod)]);
+    let paused = || NodeState { hold: Some(Hold::Paused), ..node("a") };
+    let open = Act::Gate { condition: GATE, opens: true };
+    for mode in [Mode::InPlace, Mode::Standard, Mode::Surge, Mode::OnDelete] {
+        for (node, hash) in [(node("a"), "new"), (paused(), "new"), (paused(), "old"), (paused(), "other")] {
+            let step = |pod: PodState| step(mode, node.clone(), pod);
+            let pod = half_done(hash);
+            assert_eq!(step(pod.clone()), [told("p", Act::Resize)]);
+            let pod = PodState { intent: Intent::Done, ..pod };
+            assert_eq!(step(pod.clone()), [told("p", Act::ClearResize)], "while the node is at it");
+            assert_eq!(step(PodState { edit: Progress::Done, ..pod.clone() }), [told("p", Act::ClearResize)]);
+            let pod = PodState { intent: Intent::None, ..pod };
+            assert_eq!(step(pod.clone()), []);
+            assert_eq!(step(PodState { edit: Progress::Done, ..pod }), [told("p", open)]);
+        }
+    }
+    // What makes it something else, or takes it away, comes first.
+    let next = |mode, hash: &str| step(mode, node("a"), half_done(hash));
+    assert_eq!(next(Mode::InPlace, "old"), [told("p", Act::Edit)]);
+    assert_eq!(next(Mode::InPlace, "other"), [told("p", Act::Delete(Why::Outdated))]);
+    assert_eq!(next(Mode::Standard, "old"), [told("p", Act::Delete(Why::Outdated))]);
+    let misplaced = NodeState { can_start: false, can_stay: false, ..node("a") };
+    assert_eq!(step(Mode::InPlace, misplaced, half_done("new")), [told("p", Act::Delete(Why::Misplaced))]);
+    assert_eq!(step(Mode::InPlace, node("a"), PodState { is_terminating: true, ..half_done("new") }), []);
+    let held = PodState { held: Held { from_update: true, ..Held::default() }, ..half_done("old") };
+    let held = PodState { state: State::PreparingUpdate, ..held };
+    assert_eq!(step(Mode::InPlace, node("a"), held), [told("p", Act::Resize)], "a hook may hold it for long");
+    let cordoned = NodeState { can_start: false, ..node("a") };
+    assert_eq!(step(Mode::InPlace, cordoned, half_done("old")), [told("p", Act::Resize)]);
+}
+
+#[test]
+fn a_resize_that_is_refused_replaces_the_pod_whatever_holds_the_node_back() {
+    let refused = PodState { edit: Progress::Stuck, ..half_done("new") };
+    let ungated = PodState { gate: Gate::Absent, ready_since: Some(0), ..refused.clone() };
+    for node in [node("a"), NodeState { hold: Some(Hold::Partition), ..node("a") }] {
+        for pod in [&refused, &ungated] {
+            let actions = decided(rules(Mode::InPlace, 1), vec![node.clone()], &[("a", pod.clone())]);
+            assert_eq!(actions, [told("p", Act::Delete(Why::Stuck))]);
+        }
+    }
+    let cordoned = NodeState { can_start: false, ..node("a") };
+    assert_eq!(decided(rules(Mode::InPlace, 1), vec![cordoned], &[("a", refused)]), [], "none could come in its place");
+}
+
+#[test]
+fn one_that_is_to_be_resized_takes_from_the_budget_and_one_that_was_does_not() {
+    let ungated = |intent, edit| PodState { intent, edit, ..pod("p", "new") };
+    let decided = |one: PodState| {
+        let pods = [("a", one), ("b", pod("q", "old"))];
+        decided(rules(Mode::Standard, 1), vec![node("a"), node("b")], &pods)
+    };
+    assert_eq!(decided(ungated(Intent::Pending, Progress::Waiting)), [told("p", Act::Resize)]);
+    let both = [told("p", Act::ClearResize), told("q", Act::Delete(Why::Outdated))];
+    assert_eq!(decided(ungated(Intent::Done, Progress::Done)), both);
+    // One thing at a time on one pod.
+    let outdated = PodState { hash: Arc::from("old"), ..ungated(Intent::Done, Progress::Done) };
+    assert_eq!(decided(outdated)[0], told("p", Act::ClearResize));
 }
 
 #[test]

@@ -2,14 +2,15 @@
 //! where the other stopped.
 //!
 //! A running pod takes other images, labels and annotations, and other amounts of cpu and memory. [`difference`] says
-//! whether that is all that is to change; [`edit`] and [`resize`] are the patches that change it; [`progress`] tells when
-//! the node has done it.
+//! whether that is all that is to change; [`edit`] and then [`resize`] are the patches that change it; [`progress`] tells
+//! when the node has done it.
 //!
 //! Invariants, tested as properties:
 //! - A pod made from the one template, with the patches of its difference to another, is as one made from the other.
 //! - A change on top of one under way forgets no container that the node has yet to restart.
 
 mod amounts;
+mod intent;
 mod progress;
 mod readers;
 
@@ -22,6 +23,7 @@ use dapple_edit::path::{Path, Step};
 use dapple_edit::render::changes;
 use serde_json::{Map, Value, json};
 
+pub use self::intent::{Intent, RESIZE_ANNOTATION, clear, intent, resize};
 pub use self::progress::{PATIENCE, Progress, Resize, Running, changed_at, progress};
 
 use self::amounts::{Amounts, container, containers, qos};
@@ -169,14 +171,16 @@ pub struct Target<'a> {
     pub now: &'a str,
     /// The state annotation that it has.
     pub state: Option<&'a str>,
+    /// The note of its resize, if that is yet to be done.
+    pub pending: Option<&'a str>,
     /// Its containers as they run.
     pub containers: &'a [Running<'a>],
     /// The lifecycle state that it gets with the change.
     pub lifecycle: Option<&'a str>,
 }
 
-/// The strategic merge patch that changes the pod, but for cpu and memory. It does nothing to another pod of that name,
-/// nor to one that has changed since.
+/// The strategic merge patch that changes the pod, but for cpu and memory: these it notes, for [`resize`]. It does nothing
+/// to another pod of that name, nor to one that has changed since.
 pub fn edit(difference: &Difference, target: &Target<'_>) -> Value {
     let under_way = target.state.and_then(State::parse).unwrap_or_default();
     // What OpenKruise had put off until other containers are ready: now is later.
@@ -188,6 +192,8 @@ pub fn edit(difference: &Difference, target: &Target<'_>) -> Value {
     annotations.insert(REVISION_ANNOTATION.to_owned(), json!(target.revision));
     annotations.insert(STATE_ANNOTATION.to_owned(), json!(state.to_json()));
     annotations.insert(GRACE_ANNOTATION.to_owned(), Value::Null);
+    let note = intent::noted(target.pending, difference, target.hash);
+    annotations.insert(RESIZE_ANNOTATION.to_owned(), json!(note));
     if let Some(name) = target.lifecycle {
         labels.insert(lifecycle::STATE_LABEL.to_owned(), json!(name));
         annotations.insert(lifecycle::TIMESTAMP_ANNOTATION.to_owned(), json!(target.now));
@@ -201,14 +207,6 @@ pub fn edit(difference: &Difference, target: &Target<'_>) -> Value {
         patch["spec"] = json!({"containers": images.collect::<Vec<_>>()});
     }
     patch
-}
-
-/// The strategic merge patch for the subresource `resize`, if cpu or memory differ.
-pub fn resize(difference: &Difference, uid: &str, version: u64) -> Option<Value> {
-    let containers = difference.resources.iter().map(|(name, amounts)| json!({"name": name, "resources": amounts}));
-    let containers: Vec<Value> = containers.collect();
-    let patch = json!({"metadata": exactly(uid, version), "spec": {"containers": containers}});
-    (!containers.is_empty()).then_some(patch)
 }
 
 /// The strategic merge patch for the subresource `status` that opens or closes a readiness gate.

@@ -1,10 +1,15 @@
 //! In-place changes, as properties.
 
+use std::sync::Arc;
+
 use dapple_edit::merge::patch_template;
 use proptest::prelude::*;
 
 use super::tests::{images, running, state_of, target};
 use super::*;
+use crate::daemonset::cell::{Act, Gate, Hold, Mode, NodeState, PodState, Rules};
+use crate::daemonset::fleet::Fleet;
+use crate::daemonset::renderings::Renderings;
 use crate::fate::{Fate, Pod, fates};
 use crate::world::World;
 
@@ -127,7 +132,10 @@ proptest! {
         let Some(found) = found else { return Ok(()) };
         let mut pod = filled(&before);
         let containers = [running("one", "x:1", "x:1", "id")];
-        let patches = [Some(edit(&found, &target(None, &containers))), resize(&found, "u", 8)];
+        let first = edit(&found, &target(None, &containers));
+        let note = first["metadata"]["annotations"][RESIZE_ANNOTATION].as_str();
+        prop_assert_eq!(note.is_some(), !found.resources.is_empty());
+        let patches = [Some(first.clone()), note.and_then(|note| resize(note, "u", 8)), note.map(|_| clear("u", 9))];
         for patch in patches.iter().flatten() {
             patch_template(&mut pod, patch).unwrap();
         }
@@ -175,7 +183,145 @@ proptest! {
             let containers: Vec<Running<'_>> =
                 (0..2).map(|i| running(names[i], &specs[i].0, &lives[i].0, &lives[i].1)).collect();
             let expected = if wanted == runs { Progress::Done } else { Progress::Waiting };
-            prop_assert_eq!(progress(state.as_deref(), &containers, Resize::None, 0), expected);
+            prop_assert_eq!(progress(state.as_deref(), Intent::None, &containers, Resize::None, 0), expected);
         }
+    }
+}
+
+/// A pod of a DaemonSet with one node, in a world where every write may be the last of whoever leads.
+struct Changed {
+    renderings: BTreeMap<Arc<str>, Arc<Value>>,
+    /// As the API server has it; none while it is to be made.
+    pod: Option<Value>,
+    gate: Gate,
+}
+
+impl Changed {
+    /// What whoever leads now decides.
+    fn decided(&self, rules: &Rules, wanted: &Arc<str>, hold: Option<Hold>) -> (Option<Act>, Option<Arc<Difference>>) {
+        let name: Arc<str> = Arc::from("n");
+        let node = NodeState {
+            name: name.clone(),
+            can_start: true,
+            can_stay: true,
+            is_ready: true,
+            wanted: wanted.clone(),
+            newest: wanted.clone(),
+            variant: 0,
+            hold,
+            is_partitioned: false,
+        };
+        let mut renderings = Renderings::default();
+        self.renderings.iter().for_each(|(hash, template)| renderings.add(hash, template));
+        let mut fleet = Fleet::new(rules.clone(), vec![node], renderings);
+        if let Some(pod) = &self.pod {
+            fleet.observe(&name, Some((&name, self.state(pod))));
+        }
+        let act = fleet.decide(0).actions.pop().map(|action| action.act);
+        (act, self.pod.as_ref().and_then(|pod| fleet.difference(label(pod), wanted)))
+    }
+
+    fn state(&self, pod: &Value) -> PodState {
+        let told = intent(annotation(pod, RESIZE_ANNOTATION), label(pod), pod);
+        let runs = running("one", "x", "x", "id");
+        PodState {
+            name: Arc::from("n"),
+            hash: Arc::from(label(pod)),
+            ready_since: (self.gate == Gate::Open).then_some(0),
+            edit: progress(annotation(pod, STATE_ANNOTATION), told, &[runs], Resize::None, 0),
+            intent: told,
+            gate: self.gate,
+            ..PodState::default()
+        }
+    }
+
+    /// Does the next thing; false if there is none.
+    fn step(&mut self, rules: &Rules, wanted: &Arc<str>, hold: Option<Hold>) -> bool {
+        let (Some(act), difference) = self.decided(rules, wanted, hold) else { return false };
+        let patch = match (act, self.pod.as_ref()) {
+            (Act::Create, None) => {
+                let mut pod = filled(&self.renderings[wanted]);
+                pod["metadata"]["labels"][HASH_LABEL] = json!(wanted.as_ref());
+                (self.pod, self.gate) = (Some(pod), Gate::Unset);
+                return true;
+            }
+            (Act::Delete(_), Some(_)) => {
+                self.pod = None;
+                return true;
+            }
+            (Act::Gate { opens, .. }, Some(_)) => {
+                self.gate = if opens { Gate::Open } else { Gate::Closed };
+                return true;
+            }
+            (Act::Edit, Some(pod)) => {
+                let note = annotation(pod, RESIZE_ANNOTATION);
+                let pending = note.filter(|note| intent(Some(note), label(pod), pod) == Intent::Pending);
+                let containers = [running("one", "x", "x", "id")];
+                let target = target(annotation(pod, STATE_ANNOTATION), &containers);
+                edit(&difference.unwrap(), &Target { hash: wanted, pending, ..target })
+            }
+            (Act::Resize, Some(pod)) => resize(annotation(pod, RESIZE_ANNOTATION).unwrap(), "u", 7).unwrap(),
+            (Act::ClearResize, Some(_)) => clear("u", 7),
+            other => panic!("{other:?}"),
+        };
+        patch_template(self.pod.as_mut().unwrap(), &patch).unwrap();
+        true
+    }
+
+    /// The pod's amounts, and those that its label stands for.
+    fn amounts(&self) -> (Value, Value) {
+        let pod = self.pod.as_ref().unwrap();
+        let of = |pod: &Value| filled(pod)["spec"]["containers"][0]["resources"].clone();
+        (meaning(Document::PodTemplate, &of(pod)), meaning(Document::PodTemplate, &of(&self.renderings[label(pod)])))
+    }
+}
+
+fn label(pod: &Value) -> &str {
+    pod["metadata"]["labels"][HASH_LABEL].as_str().unwrap()
+}
+
+fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    pod["metadata"]["annotations"][key].as_str()
+}
+
+/// Templates of which most become one another in place.
+fn sized_template() -> impl Strategy<Value = Arc<Value>> {
+    let some = |values: &[Value]| prop::sample::select(values.to_vec());
+    let requests = (some(&[json!("1"), json!("1000m"), json!(2)]), some(&[json!("1Gi"), json!("2Gi")]));
+    let limits = (some(&[json!("4"), json!("5"), Value::Null]), some(&[json!("3Gi"), json!("4Gi")]));
+    (requests, limits, some(&[json!("x:1"), json!("x:2")])).prop_map(|(requests, limits, image)| {
+        let amounts = |(cpu, memory): (Value, Value)| json!({"cpu": cpu, "memory": memory});
+        let resources = json!({"requests": amounts(requests), "limits": amounts(limits)});
+        let container = json!({"name": "one", "image": image, "resources": resources});
+        Arc::new(json!({"metadata": {}, "spec": {"containers": [container]}}))
+    })
+}
+
+proptest! {
+    /// Targets follow one another after any number of writes; then the last one is held back, or not. However that goes, the
+    /// pod ends in service, with what its label says, and with nothing left to do.
+    #[test]
+    fn a_pod_ends_with_what_its_label_says(
+        templates in prop::collection::vec(sized_template(), 2..5),
+        targets in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..9), 1..8), is_held in any::<bool>(),
+    ) {
+        let hashes: Vec<Arc<str>> = (0..templates.len()).map(|number| Arc::from(format!("h{number}"))).collect();
+        let rules = Rules { mode: Mode::InPlace, budget: 1, burst: 9, ..Rules::default() };
+        let renderings = hashes.iter().cloned().zip(templates).collect();
+        let mut world = Changed { renderings, pod: None, gate: Gate::Unset };
+        let mut wanted = &hashes[0];
+        while world.step(&rules, wanted, None) {}
+        for (index, writes) in targets {
+            wanted = index.get(&hashes);
+            (0..writes).for_each(|_| _ = world.step(&rules, wanted, None));
+        }
+        let hold = is_held.then_some(Hold::Paused);
+        let writes = (0..20).take_while(|_| world.step(&rules, wanted, hold)).count();
+        prop_assert!(writes < 20, "it never ends");
+        let (amounts, said) = world.amounts();
+        prop_assert_eq!(amounts, said);
+        let pod = world.pod.as_ref().unwrap();
+        prop_assert!(is_held || label(pod) == wanted.as_ref());
+        prop_assert_eq!((world.gate, annotation(pod, RESIZE_ANNOTATION)), (Gate::Open, None));
     }
 }

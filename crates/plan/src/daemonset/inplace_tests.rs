@@ -24,7 +24,18 @@ pub(super) fn running<'a>(name: &'a str, image: &'a str, status_image: &'a str, 
 }
 
 pub(super) fn target<'a>(state: Option<&'a str>, containers: &'a [Running<'a>]) -> Target<'a> {
-    Target { uid: "u", version: 7, hash: "h2", revision: "agent-2", now: NOW, state, containers, lifecycle: None }
+    let pending = None;
+    Target {
+        uid: "u",
+        version: 7,
+        hash: "h2",
+        revision: "agent-2",
+        now: NOW,
+        state,
+        pending,
+        containers,
+        lifecycle: None,
+    }
 }
 
 pub(super) fn images(changed: &[(&str, &str)]) -> Difference {
@@ -37,7 +48,7 @@ pub(super) fn state_of(patch: &Value) -> &str {
 }
 
 fn judged(state: &str, containers: &[Running<'_>]) -> Progress {
-    progress(Some(state), containers, Resize::None, 0)
+    progress(Some(state), Intent::None, containers, Resize::None, 0)
 }
 
 #[test]
@@ -195,7 +206,7 @@ fn what_openkruise_left_half_done_goes_on() {
     for none in ["", "{", "7", r#"{"lastContainerStatuses": 7}"#] {
         assert_eq!(judged(none, &at("agent:1.0")), Progress::Done, "{none}");
     }
-    assert_eq!(progress(None, &at("agent:1.0"), Resize::Infeasible, 0), Progress::Done);
+    assert_eq!(progress(None, Intent::None, &at("agent:1.0"), Resize::Infeasible, 0), Progress::Done);
 }
 
 #[test]
@@ -204,7 +215,9 @@ fn the_annotation_is_written_as_openkruise_writes_it() {
     let target = Target { hash: "bf48c86c8", ..target(None, &containers) };
     let patch = edit(&images(&[("agent", "agent:2.0")]), &target);
     assert_eq!(state_of(&patch), REAL);
-    let annotations = json!({REVISION_ANNOTATION: "agent-2", STATE_ANNOTATION: REAL, GRACE_ANNOTATION: null});
+    let annotations = json!({
+        REVISION_ANNOTATION: "agent-2", STATE_ANNOTATION: REAL, GRACE_ANNOTATION: null, RESIZE_ANNOTATION: null,
+    });
     let metadata =
         json!({"uid": "u", "resourceVersion": "7", "labels": {HASH_LABEL: "bf48c86c8"}, "annotations": annotations});
     let containers = json!([{"name": "agent", "image": "agent:2.0"}]);
@@ -266,27 +279,109 @@ fn what_openkruise_put_off_is_not_forgotten() {
     );
 }
 
+/// A difference in the amounts of the container `agent`.
+fn amounts(changed: Value) -> Difference {
+    Difference { resources: BTreeMap::from([("agent".to_owned(), changed)]), ..Difference::default() }
+}
+
+fn note_of(patch: &Value) -> Option<&str> {
+    patch["metadata"]["annotations"][RESIZE_ANNOTATION].as_str()
+}
+
+/// A pod of a container `agent` with these resources.
+fn sized_pod(resources: Value) -> Value {
+    json!({"spec": {"containers": [{"name": "side"}, {"name": "agent", "resources": resources}]}})
+}
+
+#[test]
+fn a_resize_is_noted_before_it_is_asked_for() {
+    let wanted = json!({"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}});
+    let patch = edit(&amounts(wanted.clone()), &target(None, &[]));
+    assert_eq!(patch.get("spec"), None, "only the subresource takes amounts");
+    let note = note_of(&patch).unwrap();
+    let agent = r#"{"limits":{"memory":"1Gi"},"requests":{"cpu":"2"}}"#;
+    assert_eq!(note, format!(r#"{{"revision":"h2","containers":{{"agent":{agent}}}}}"#));
+    let containers = json!([{"name": "agent", "resources": wanted}]);
+    let exactly = json!({"uid": "u", "resourceVersion": "7"});
+    assert_eq!(resize(note, "u", 7), Some(json!({"metadata": exactly, "spec": {"containers": containers}})));
+    let told = |resources: Value| intent(Some(note), "h2", &sized_pod(resources));
+    assert_eq!(told(json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}})), Intent::Pending);
+    assert_eq!(told(json!({"requests": {"cpu": "2"}})), Intent::Pending);
+    assert_eq!(told(json!({})), Intent::Pending);
+    // Requests that follow limits are in the pod, and in the difference where they change.
+    assert_eq!(
+        told(json!({"requests": {"cpu": "2000m", "memory": "1"}, "limits": {"memory": "1024Mi"}})),
+        Intent::Done
+    );
+    let cleared = json!({"metadata": {"uid": "u", "resourceVersion": "8", "annotations": {RESIZE_ANNOTATION: null}}});
+    assert_eq!(clear("u", 8), cleared);
+    // As the API server keeps it.
+    let note = edit(&amounts(json!({"requests": {"cpu": "0.2m"}})), &target(None, &[]));
+    assert_eq!(intent(note_of(&note), "h2", &sized_pod(json!({"requests": {"cpu": "1m"}}))), Intent::Done);
+}
+
+#[test]
+fn a_note_that_says_nothing_to_this_pod_asks_for_nothing_and_goes_with_the_next_change() {
+    let pod = sized_pod(json!({"requests": {"cpu": "1"}}));
+    let good = r#"{"revision":"h","containers":{"agent":{"requests":{"cpu":"2"}}}}"#;
+    assert_eq!(intent(Some(good), "h", &pod), Intent::Pending);
+    assert_eq!(intent(Some(good), "other", &pod), Intent::None, "somebody who does not know of it changed the pod");
+    assert_eq!(intent(None, "h", &pod), Intent::None);
+    let ghost = r#"{"revision":"h","containers":{"ghost":{"requests":{"cpu":"2"}}}}"#;
+    assert_eq!(intent(Some(ghost), "h", &pod), Intent::None);
+    for unread in [
+        "",
+        "{",
+        "7",
+        r#"{"revision":"h"}"#,
+        r#"{"revision":"h","containers":{}}"#,
+        r#"{"revision":"h","containers":{"agent":{"requests":{"cpu":"much"}}}}"#,
+        r#"{"revision":"h","containers":{"agent":{"requests":{"gpu":"1"}}}}"#,
+        r#"{"revision":"h","containers":{"agent":{"claims":{"cpu":"1"}}}}"#,
+        r#"{"revision":"h","containers":{"agent":{"requests":{"cpu":"2"}}},"more":1}"#,
+    ] {
+        assert_eq!(intent(Some(unread), "h", &pod), Intent::None, "{unread}");
+        let patch = edit(&images(&[("agent", "agent:2")]), &Target { pending: Some(unread), ..target(None, &[]) });
+        assert_eq!(patch["metadata"]["annotations"][RESIZE_ANNOTATION], Value::Null, "{unread}");
+    }
+}
+
+#[test]
+fn a_change_on_top_of_another_forgets_no_amount() {
+    let first = edit(&amounts(json!({"requests": {"cpu": "2"}})), &target(None, &[]));
+    let next = |difference: &Difference| {
+        let patch = edit(difference, &Target { hash: "h3", pending: note_of(&first), ..target(None, &[]) });
+        let note: Value = serde_json::from_str(note_of(&patch).unwrap()).unwrap();
+        assert_eq!(note["revision"], "h3");
+        note["containers"].clone()
+    };
+    let asked = |resources: Value| json!({"agent": resources});
+    assert_eq!(next(&images(&[("agent", "agent:3")])), asked(json!({"requests": {"cpu": "2"}})));
+    assert_eq!(next(&amounts(json!({"requests": {"cpu": "1"}}))), asked(json!({"requests": {"cpu": "1"}})), "and back");
+    let more = amounts(json!({"requests": {"memory": "2Gi"}, "limits": {"cpu": "4"}}));
+    assert_eq!(next(&more), asked(json!({"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "4"}})));
+}
+
 #[test]
 fn a_resize_is_waited_for_with_patience() {
-    let amounts = json!({"requests": {"cpu": "2"}});
-    let sized =
-        Difference { resources: BTreeMap::from([("agent".to_owned(), amounts.clone())]), ..Difference::default() };
-    let patch = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "spec": {"containers": [{"name": "agent", "resources": amounts}]}});
-    assert_eq!(resize(&sized, "u", 7), Some(patch));
-    assert_eq!(resize(&images(&[("agent", "agent:2")]), "u", 7), None);
+    let sized = amounts(json!({"requests": {"cpu": "2"}}));
     let containers = [running("agent", "agent:1", "agent:1", "id")];
     let first = edit(&sized, &target(None, &containers));
     let second = edit(&images(&[("agent", "agent:1")]), &target(Some(state_of(&first)), &containers));
     for patch in [first, second] {
-        let judged = |resize, now| progress(Some(state_of(&patch)), &containers, resize, now);
+        let judged = |resize, now| progress(Some(state_of(&patch)), Intent::Done, &containers, resize, now);
         assert_eq!(judged(Resize::None, 0), Progress::Done);
         assert_eq!(judged(Resize::InProgress, 0), Progress::Waiting);
         assert_eq!(judged(Resize::Infeasible, 0), Progress::Stuck);
         assert_eq!(judged(Resize::Deferred { since: 10 }, 309), Progress::Until(310));
         assert_eq!(judged(Resize::Deferred { since: 10 }, 310), Progress::Stuck);
+        // What the kubelet says of an earlier one does not matter, nor whether the state can be read.
+        for state in [Some(state_of(&patch)), Some("{"), None] {
+            assert_eq!(progress(state, Intent::Pending, &containers, Resize::Infeasible, 0), Progress::Waiting);
+        }
     }
     assert_eq!(
-        progress(Some(REAL), &[running("agent", "a", "a", "")], Resize::Infeasible, 0),
+        progress(Some(REAL), Intent::None, &[running("agent", "a", "a", "")], Resize::Infeasible, 0),
         Progress::Done,
         "not ours"
     );

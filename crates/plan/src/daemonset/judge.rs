@@ -11,8 +11,9 @@
 use std::sync::Arc;
 
 use super::cell::{Act, Gate, Hold, Mode, NodeState, PodState, Rules, Why};
-use super::inplace::{GATE, Progress};
+use super::inplace::{GATE, Intent, Progress};
 use super::lifecycle::{NOT_READY_GATE, State};
+use super::resume::resume;
 use crate::mutant::{Mutant, is_on};
 
 /// So many seconds a node must have been out of reach before a rollout is complete without it.
@@ -46,6 +47,7 @@ impl PodState {
     pub(super) fn is_begun(&self) -> bool {
         self.gate == Gate::Closed
             || self.edit != Progress::Done
+            || self.intent == Intent::Pending
             || matches!(self.state, State::PreparingDelete | State::PreparingUpdate | State::Updating)
     }
 }
@@ -156,6 +158,7 @@ impl Cell {
         let mut candidate = None;
         if self.node.can_stay {
             candidate = self.judge_live(rules, now, can_edit, verdict);
+            resume(&self.pods, verdict, &mut candidate);
         }
         let is_new = |chore: &Chore| chore.1 == Act::Create;
         if self.node.health.is_unknown() && !is_on(Mutant::UnknownTouched) {
@@ -330,7 +333,7 @@ impl Cell {
         let stays = is_left_alone || pod.is_right(&node.wanted, rules);
         if pod.state == State::PreparingDelete {
             verdict.chores.extend(removal(pod, Why::Outdated).or_else(|| set_unready(pod, rules.unready.0)));
-        } else if is_stuck && node.can_start && (!is_left_alone || pod.gate == Gate::Closed) {
+        } else if is_stuck && node.can_start && (!is_left_alone || is_half_done(pod)) {
             // One that is left alone and serves goes on as it is.
             verdict.chores.extend(removal(pod, Why::Stuck));
         } else if stays {
@@ -352,6 +355,11 @@ impl Cell {
         }
         None
     }
+}
+
+/// Whether a pod was left out of service by a change in place, or without the amounts that its label says.
+fn is_half_done(pod: &PodState) -> bool {
+    pod.gate == Gate::Closed || pod.intent == Intent::Pending
 }
 
 /// The next step to take a pod away; nothing while a hook holds it and knows that it does.
@@ -385,7 +393,7 @@ fn set_unready(pod: &PodState, is_asked: bool) -> Option<Chore> {
 
 /// The next step to put a pod that is what it should be into service.
 fn finish(pod: &PodState, rules: &Rules) -> Option<Chore> {
-    if pod.edit != Progress::Done {
+    if pod.edit != Progress::Done || pod.intent != Intent::None {
         return None;
     }
     let open = |condition| Act::Gate { condition, opens: true };

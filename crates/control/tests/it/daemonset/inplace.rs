@@ -10,9 +10,9 @@ use super::steps::condition;
 use super::story::{Story, changed, is_ready, rolling};
 use super::watch::{Invariants, watch};
 
-const GATE: &str = "InPlaceUpdateReady";
+pub(super) const GATE: &str = "InPlaceUpdateReady";
 
-fn in_place() -> Value {
+pub(super) fn in_place() -> Value {
     rolling(json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 2}))
 }
 
@@ -25,12 +25,12 @@ fn has_gate(pod: &Pod) -> bool {
     gates.into_iter().any(|gate| gate.condition_type == GATE)
 }
 
-fn amounts(cpu: &str, memory: &str) -> Value {
+pub(super) fn amounts(cpu: &str, memory: &str) -> Value {
     json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": "1Gi"}})
 }
 
 /// Waits until every pod is ready and as it should be.
-async fn all_are(story: &Story, what: &str, is_right: impl Fn(&Pod) -> bool) -> Vec<Pod> {
+pub(super) async fn all_are(story: &Story, what: &str, is_right: impl Fn(&Pod) -> bool) -> Vec<Pod> {
     crate::support::eventually(&format!("{}: {what}", story.name), || async {
         let pods = story.pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
         let count = pods.iter().filter(|pod| is_ready(pod) && is_right(pod)).count();
@@ -63,7 +63,7 @@ async fn labels_and_annotations_change_without_a_restart() {
 }
 
 /// The kubelet of kwok says nothing about cpu and memory: this says it in its place.
-async fn report(story: &Story, pod: &Pod, amounts: Value) {
+pub(super) async fn report(story: &Story, pod: &Pod, amounts: Value) {
     let path = "/status/containerStatuses/0/resources";
     let patch = serde_json::from_value(json!([{"op": "add", "path": path, "value": amounts}])).unwrap();
     let patch = Patch::<()>::Json(patch);
@@ -71,7 +71,7 @@ async fn report(story: &Story, pod: &Pod, amounts: Value) {
 }
 
 /// A container's cpu and memory: what is asked for, and what the node says that it has.
-fn asked_and_given(pod: &Pod) -> (Value, Value) {
+pub(super) fn asked_and_given(pod: &Pod) -> (Value, Value) {
     let pod = serde_json::to_value(pod).unwrap();
     let given = pod["status"]["containerStatuses"][0]["resources"].clone();
     (pod["spec"]["containers"][0]["resources"].clone(), given)

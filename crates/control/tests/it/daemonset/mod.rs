@@ -6,6 +6,7 @@ mod complaints;
 mod counts;
 mod fields;
 mod gate;
+mod half_done;
 mod inplace;
 mod kubelet;
 mod lifecycle;

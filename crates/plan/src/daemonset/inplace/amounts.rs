@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::all_containers;
 
-const NAMES: [&str; 2] = ["cpu", "memory"];
+/// What containers have amounts of, and what kinds of amounts there are.
+pub(super) const NAMES: [&str; 2] = ["cpu", "memory"];
+pub(super) const KINDS: [&str; 2] = ["requests", "limits"];
 
 /// How the node treats a pod that competes for memory. A resize may not change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl<'a> Amounts<'a> {
             // Kubernetes has a container request what it may use, if it does not say otherwise.
             for (kind, value) in [("limits", limit), ("requests", written("requests").or(limit))] {
                 if let Some(value) = value {
-                    amounts.insert((kind, name), (value, nanos(value)?));
+                    amounts.insert((kind, name), (value, kept(value)?));
                 }
             }
         }
@@ -94,6 +96,13 @@ pub(super) fn containers<'a>(template: &'a Value, list: &str) -> impl Iterator<I
 /// The container of this name.
 pub(super) fn container<'a>(template: &'a Value, name: &str) -> Option<&'a Value> {
     containers(template, "containers").find(|container| container.get("name").is_some_and(|known| known == name))
+}
+
+/// An amount in thousandths, as Kubernetes keeps it: it rounds up what is finer, in every object that it is given.
+pub(super) fn kept(value: &Value) -> Option<i128> {
+    const THOUSANDTH: i128 = 1_000_000;
+    let nanos = nanos(value)?;
+    Some(nanos.div_euclid(THOUSANDTH) + i128::from(nanos.rem_euclid(THOUSANDTH) > 0))
 }
 
 #[cfg(test)]

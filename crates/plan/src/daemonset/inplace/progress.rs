@@ -6,7 +6,7 @@ use dapple_edit::image::Image;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Target;
+use super::{Intent, Target};
 
 /// For so many seconds a resize may be deferred. Then the pod is replaced: a new one can make others give way to it.
 pub const PATIENCE: i64 = 300;
@@ -57,11 +57,22 @@ pub enum Progress {
 }
 
 /// How far the change has come that the annotation tells of. One that cannot be read tells of none.
-pub fn progress(state_annotation: Option<&str>, containers: &[Running<'_>], resize: Resize, now: i64) -> Progress {
-    let Some(state) = state_annotation.and_then(State::parse) else { return Progress::Done };
-    if state.is_postponed() {
+pub fn progress(
+    state_annotation: Option<&str>,
+    intent: Intent,
+    containers: &[Running<'_>],
+    resize: Resize,
+    now: i64,
+) -> Progress {
+    let state = state_annotation.and_then(State::parse);
+    if state.as_ref().is_some_and(State::is_postponed) {
         return Progress::Stuck;
     }
+    if intent == Intent::Pending {
+        // What the kubelet says is about an earlier one.
+        return Progress::Waiting;
+    }
+    let Some(state) = state else { return Progress::Done };
     // Somebody else's resize is not ours to wait for, and no reason to replace a pod.
     match resize {
         _ if !state.update_resources => (),
