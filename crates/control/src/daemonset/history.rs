@@ -155,7 +155,7 @@ impl DaemonSets {
     ) -> Result<(), kube::Error> {
         let (now, name) = (self.env.now().as_second(), &update.meta.key.name);
         let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
-        self.match_patches(variants, nodes);
+        self.match_patches(&set.meta.key, variants, nodes);
         let rendered: Vec<_> =
             variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
         // What nobody should get any more is not asked for again.
@@ -179,10 +179,7 @@ impl DaemonSets {
                 // That there is no room for one more says nothing about the template: the old pod makes room.
                 Err(kube::Error::Api(error)) if error.code == 403 && error.message.contains("exceeded quota") => Ok(()),
                 Err(kube::Error::Api(error)) if [400, 403, 422].contains(&error.code) => {
-                    let is_known = memory.proven.get(&rendered.hash).is_some_and(Result::is_err);
-                    if !is_known && rendered.hash != update.hash(set).into() {
-                        self.metrics.patch_failed();
-                    }
+                    self.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
                     Err(Refusal { text: error.message, ask_again: now + ASK_AGAIN })
                 }
                 // Anything else that fails says nothing about the template: nothing is decided before it is known.
@@ -194,20 +191,6 @@ impl DaemonSets {
             memory.proven.insert(rendered.hash.clone(), proof);
         }
         Ok(())
-    }
-
-    /// Finds out which patches each node gets, and renders what is new. Times it where there are patches to apply.
-    fn match_patches(&self, variants: &mut Variants, nodes: &[Arc<Node>]) {
-        let begun = Instant::now();
-        let failed = |variants: &Variants| variants.all().iter().filter(|known| known.rendering.is_err()).count();
-        let (count, known) = (variants.all().len(), failed(variants));
-        for node in nodes {
-            variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
-        }
-        (known..failed(variants)).for_each(|_| self.metrics.patch_failed());
-        if variants.all()[count..].iter().any(|variant| !variant.patches.is_empty()) {
-            self.metrics.patches_rendered(begun.elapsed());
-        }
     }
 
     /// What is wrong with what nodes should get.
