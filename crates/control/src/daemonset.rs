@@ -13,6 +13,7 @@ mod news;
 mod own;
 mod proof;
 mod pull;
+mod said;
 mod send;
 mod tell;
 
@@ -25,13 +26,13 @@ use kube::Client;
 pub use cache::{RevisionWire, Set, SetRevision, SetWire};
 
 use crate::env::{Backoff, Env};
-use crate::events::{Recorder, Report};
+use crate::events::Recorder;
 use crate::feed::Feeds;
 use crate::metrics::Metrics;
 use crate::observed::Wire;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Node, Pod};
-use crate::store::{Key, Store};
+use crate::store::{Change, Key, Store};
 use crate::worker::Reconcile;
 
 use memory::Memory;
@@ -60,7 +61,15 @@ impl DaemonSets {
         let queue = Arc::new(Queue::new(BACKOFF, feeds.env.clone()));
         let sets = Arc::new(Store::default());
         let news = Arc::new(News::new(queue.clone(), feeds.metrics.clone(), sets.clone()));
-        feeds.watch_into(sets.clone(), news.clone().on_set());
+        let (mut on_set, metrics, recorder) = (news.clone().on_set(), feeds.metrics.clone(), feeds.recorder.clone());
+        feeds.watch_into(sets.clone(), move |change: &Change<Set>| {
+            // A standby, which works on nothing, may have led before.
+            if let Change::Object { key, new: None, .. } = change {
+                metrics.forget_set(key);
+                recorder.forget(SetWire::KIND, key);
+            }
+            on_set(change);
+        });
         let controller = Self {
             client: feeds.client.clone(),
             env: feeds.env.clone(),
@@ -75,12 +84,6 @@ impl DaemonSets {
             memories: Mutex::default(),
         };
         (Arc::new(controller), queue)
-    }
-
-    /// Says something about a set that somebody should look at.
-    fn report(&self, set: &Set, reason: &'static str, note: String) {
-        let (key, uid) = (set.meta.key.clone(), set.meta.uid.to_string());
-        self.recorder.report(Report { about: SetWire::KIND, key, uid, reason, note });
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Memory>> {
@@ -111,7 +114,7 @@ impl Reconcile for DaemonSets {
             None => Ok(()),
         };
         let Some(set) = self.sets.get(key).filter(|set| !set.is_terminating) else {
-            self.news.forget(key);
+            self.forget(key);
             return Ok(Ended::Done);
         };
         let known = known.filter(|memory| memory.uid == set.meta.uid);

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::env::{Backoff, Env};
-use crate::events::{Recorder, Report};
+use crate::events::{EventType, Recorder, Report};
 use crate::gates::Gates;
 use crate::metrics::Metrics;
 use crate::observed::{Observed, Wire};
@@ -127,6 +127,8 @@ impl Feeds {
             about: info,
             key: key.clone(),
             uid: uid.clone(),
+            event_type: EventType::Warning,
+            action: "Reading",
             reason: "Malformed",
             note: format!(
                 "dapple passes this {kind} over, because it cannot be read: {reason}. Mend the field to have it served."

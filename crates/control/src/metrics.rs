@@ -12,6 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::store::Key;
+
 /// One label.
 type One = [(&'static str, String); 1];
 /// Two labels.
@@ -22,6 +24,8 @@ type Refresh = Box<dyn Fn(&Metrics) -> Option<()> + Send + Sync>;
 type Float = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
+/// A patch is applied in microseconds.
+const PATCH_SECONDS: [f64; 11] = [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 0.01, 0.1, 1.0];
 
 /// Everything dapple counts and measures.
 pub struct Metrics {
@@ -43,9 +47,9 @@ pub struct Metrics {
     watch_errors: Family<One, Counter>,
     malformed: Family<One, Counter>,
     family_serving: Family<One, Gauge>,
-    patches_applied: Counter,
-    patches_errors: Counter,
-    patches_seconds: Histogram,
+    patches_applied: Family<Two, Counter>,
+    patches_errors: Family<Two, Counter>,
+    patches_seconds: Family<Two, Histogram>,
     admissions: Family<Two, Counter>,
     admission_seconds: Family<One, Histogram>,
 }
@@ -79,6 +83,10 @@ fn one(key: &'static str, value: &str) -> One {
     [(key, value.to_owned())]
 }
 
+fn of_set(set: &Key) -> Two {
+    [("namespace", set.namespace.to_string()), ("name", set.name.to_string())]
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -107,9 +115,9 @@ impl Metrics {
             watch_errors: Family::default(),
             malformed: Family::default(),
             family_serving: Family::default(),
-            patches_applied: Counter::default(),
-            patches_errors: Counter::default(),
-            patches_seconds: seconds_histogram(),
+            patches_applied: Family::default(),
+            patches_errors: Family::default(),
+            patches_seconds: Family::new_with_constructor(|| Histogram::new(PATCH_SECONDS)),
             admissions: Family::default(),
             admission_seconds: Family::new_with_constructor(seconds_histogram),
         };
@@ -150,14 +158,14 @@ impl Metrics {
         registry.register("dapple_family_serving", help, self.family_serving.clone());
         let help = "Patches applied to pods that were made or changed";
         registry.register("daemonset_patches_applied", help, self.patches_applied.clone());
-        let help = "Variants whose patches do not apply, or whose pods the API server refuses";
+        let help = "Times a node could not be given its patched pod: a patch does not apply, or the pod is refused";
         registry.register("daemonset_patches_errors", help, self.patches_errors.clone());
-        let help = "Time to match and apply the patches of a DaemonSet for all its nodes";
         let name = |suffix: &str| format!("dapple_admission_{suffix}");
         registry.register(name("requests"), "Admission requests per webhook and answer", self.admissions.clone());
         let seconds = self.admission_seconds.clone();
         registry.register_with_unit(name("duration"), "Time to answer an admission request", Unit::Seconds, seconds);
         let seconds = self.patches_seconds.clone();
+        let help = "Time to apply the patches of one kind of node to the template";
         registry.register_with_unit("daemonset_patches_duration", help, Unit::Seconds, seconds);
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("dapple_build", "The build that runs", build);
@@ -244,19 +252,31 @@ impl Metrics {
         self.admission_seconds.get_or_create(&one("webhook", webhook)).observe(took.as_secs_f64());
     }
 
-    /// So many patches went into a pod.
-    pub fn patches_applied(&self, patches: usize) {
-        self.patches_applied.inc_by(patches as u64);
+    /// So many patches went into a pod of a DaemonSet.
+    pub fn patches_applied(&self, set: &Key, patches: usize) {
+        if patches > 0 {
+            self.patches_applied.get_or_create(&of_set(set)).inc_by(patches as u64);
+        }
     }
 
-    /// A variant cannot be had.
-    pub fn patch_failed(&self) {
-        self.patches_errors.inc();
+    /// So many nodes could not be given what patches make of the template.
+    pub fn patches_failed(&self, set: &Key, nodes: usize) {
+        if nodes > 0 {
+            self.patches_errors.get_or_create(&of_set(set)).inc_by(nodes as u64);
+        }
     }
 
-    /// The patches of a DaemonSet were matched and applied.
-    pub fn patches_rendered(&self, took: Duration) {
-        self.patches_seconds.observe(took.as_secs_f64());
+    /// Patches were applied to the template.
+    pub fn patches_rendered(&self, set: &Key, took: Duration) {
+        self.patches_seconds.get_or_create(&of_set(set)).observe(took.as_secs_f64());
+    }
+
+    /// A DaemonSet is gone, and its metrics with it.
+    pub fn forget_set(&self, set: &Key) {
+        let labels = of_set(set);
+        self.patches_applied.remove(&labels);
+        self.patches_errors.remove(&labels);
+        self.patches_seconds.remove(&labels);
     }
 
     /// Whether a family is served.
@@ -296,5 +316,36 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn patches_are_counted_by_set_and_gone_with_it() {
+        let metrics = Metrics::new();
+        let (one, other) = (Key::new("default", "one"), Key::new("default", "other"));
+        for set in [&one, &other] {
+            metrics.patches_applied(set, 2);
+            metrics.patches_failed(set, 3);
+            metrics.patches_rendered(set, Duration::from_micros(20));
+        }
+        let lines = |set: &Key| -> Vec<String> {
+            let label = format!(r#"name="{}""#, set.name);
+            let text = metrics.text().expect("it encodes");
+            text.lines().filter(|line| line.contains(&label)).map(str::to_owned).collect()
+        };
+        let found = lines(&one);
+        for line in [
+            r#"daemonset_patches_applied_total{namespace="default",name="one"} 2"#,
+            r#"daemonset_patches_errors_total{namespace="default",name="one"} 3"#,
+            r#"daemonset_patches_duration_seconds_count{namespace="default",name="one"} 1"#,
+            r#"daemonset_patches_duration_seconds_bucket{le="0.000025",namespace="default",name="one"} 1"#,
+        ] {
+            assert!(found.iter().any(|found| found == line), "{line} is not in\n{found:#?}");
+        }
+        metrics.forget_set(&one);
+        assert_eq!(lines(&one), Vec::<String>::new());
+        assert!(!lines(&other).is_empty());
+        metrics.patches_applied(&one, 0);
+        metrics.patches_failed(&one, 0);
+        assert_eq!(lines(&one), Vec::<String>::new(), "nothing is nothing to tell");
     }
 }

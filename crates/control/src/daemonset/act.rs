@@ -17,7 +17,7 @@ use tracing::info;
 use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
 use super::proof::Answer;
-use super::send::{Outcome, Request, patches_on};
+use super::send::{Outcome, Request};
 use super::{DaemonSets, Set, version_of};
 use crate::client::is_not_leading;
 use crate::store::Key;
@@ -144,6 +144,9 @@ impl DaemonSets {
     ) -> Result<(), kube::Error> {
         let is_done = matches!(outcome, Outcome::Wrote(_) | Outcome::Gone);
         memory.written += u64::from(is_done);
+        if is_done {
+            self.say_done(set, memory, action, &key.name);
+        }
         if let (true, Act::Delete(Why::Ended), Some(known)) = (is_done, action.act, memory.known.as_mut()) {
             known.fleet.took_ended(&action.node, self.env.now().as_second());
         }
@@ -154,9 +157,6 @@ impl DaemonSets {
                 memory.refusals.remove(&action.node);
                 if action.act == Act::Create {
                     memory.is_stale |= answer_by_doing(memory, &action.node);
-                }
-                if matches!(action.act, Act::Create | Act::Edit) {
-                    self.metrics.patches_applied(patches_on(memory, &action.node).unwrap_or(0));
                 }
                 Ok(())
             }
@@ -197,6 +197,7 @@ impl DaemonSets {
                 if matches!(action.act, Act::Edit | Act::Resize) {
                     // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
                     info!(set = %set.meta.key, pod = %key.name, %error, "cannot be changed where it runs");
+                    self.say_unchangeable(set, &key.name, &error);
                     self.give_up(memory, &key);
                     return Ok(());
                 }
@@ -224,6 +225,9 @@ impl DaemonSets {
         let until = self.env.now().as_second() + wait;
         let text = format!("the pod on {} cannot be {what}: {error}", action.node);
         self.report(set, reason, text.clone());
+        if action.act == Act::Create {
+            self.count_refused_pod(&set.meta.key, memory, &action.node);
+        }
         if let Some(known) = memory.known.as_mut() {
             known.fleet.set_back(&action.node, until);
             // Perhaps it is not the node: what is refused there may be refused everywhere by now.

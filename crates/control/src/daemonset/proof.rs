@@ -12,7 +12,6 @@ use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
-use tokio::time::Instant;
 
 use super::known::hash_label;
 use super::memory::Memory;
@@ -69,7 +68,7 @@ impl DaemonSets {
     ) -> Result<(), kube::Error> {
         let (now, name) = (self.env.now().as_second(), &update.meta.key.name);
         let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
-        self.match_patches(variants, nodes);
+        self.match_patches(&set.meta.key, variants, nodes);
         let rendered: Vec<_> =
             variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
         // What nobody should get any more is not asked for again.
@@ -81,7 +80,6 @@ impl DaemonSets {
             if known.is_some_and(|answer| !is_due(answer)) {
                 continue;
             }
-            let was_refused = matches!(known, Some(Answer::Refused { .. }));
             let wanted = Wanted {
                 set: &set.meta.key.name,
                 uid: &set.meta.uid,
@@ -101,26 +99,12 @@ impl DaemonSets {
                     answer => answer,
                 },
             };
-            if matches!(answer, Answer::Refused { .. }) && !was_refused && rendered.hash != update.hash(set).into() {
-                self.metrics.patch_failed();
+            if matches!(answer, Answer::Refused { .. }) {
+                self.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
             }
             memory.answers.insert(rendered.meaning.clone(), answer);
         }
         Ok(())
-    }
-
-    /// Finds out which patches each node gets, and renders what is new. Times it where there are patches to apply.
-    fn match_patches(&self, variants: &mut Variants, nodes: &[Arc<Node>]) {
-        let begun = Instant::now();
-        let failed = |variants: &Variants| variants.all().iter().filter(|known| known.rendering.is_err()).count();
-        let (count, known) = (variants.all().len(), failed(variants));
-        for node in nodes {
-            variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
-        }
-        (known..failed(variants)).for_each(|_| self.metrics.patch_failed());
-        if variants.all()[count..].iter().any(|variant| !variant.patches.is_empty()) {
-            self.metrics.patches_rendered(begun.elapsed());
-        }
     }
 
     /// What is wrong with what nodes should get.

@@ -136,6 +136,9 @@ impl DaemonSets {
                     }
                 }
                 info!(set = %set.meta.key, pod = name, ?why, "deleting");
+                if why == Why::Ended {
+                    self.say_ended(set, &pod);
+                }
                 let (uid, version) = (pod.meta.uid.to_string(), pod.meta.version.to_string());
                 let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
                 let preconditions = Some(only).filter(|_| !is_on(Mutant::PreconditionDropped));

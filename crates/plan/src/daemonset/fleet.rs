@@ -165,7 +165,7 @@ impl Fleet {
     }
 
     /// What holds for a node has changed.
-    fn set_node(&mut self, state: NodeState) {
+    pub(super) fn set_node(&mut self, state: NodeState) {
         let name = state.name.clone();
         match self.cells.remove(&name) {
             Some(cell) if cell.node == state => _ = self.cells.insert(name, cell),

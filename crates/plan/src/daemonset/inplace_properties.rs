@@ -204,16 +204,21 @@ impl Changed {
             name: name.clone(),
             can_start: true,
             can_stay: true,
-            is_ready: true,
+            is_selected: true,
+            health: Health::Ready,
+            is_out_of_service: false,
             wanted: wanted.clone(),
             newest: wanted.clone(),
+            is_unproven: false,
             variant: 0,
             hold,
             is_partitioned: false,
+            class: Class::Plain,
         };
         let mut renderings = Renderings::default();
         self.renderings.iter().for_each(|(hash, template)| renderings.add(hash, template));
-        let mut fleet = Fleet::new(rules.clone(), vec![node], renderings);
+        let mut fleet = Fleet::new(rules.clone(), Placement::default(), renderings);
+        fleet.set_node(node);
         if let Some(pod) = &self.pod {
             fleet.observe(&name, Some((&name, self.state(pod))));
         }

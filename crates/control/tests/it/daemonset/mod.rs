@@ -4,6 +4,7 @@
 mod bad_input;
 mod complaints;
 mod counts;
+mod events;
 mod fields;
 mod gate;
 mod half_done;

@@ -1,6 +1,7 @@
 //! What the stories share: a cluster with a manager, nodes and a namespace of their own, and looking at pods.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use dapple_control::install::install_crds;
@@ -14,7 +15,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::support::{eventually, manager};
+use crate::support::{eventually, http_get, manager};
 
 /// One story: its nodes are labelled `story`, its objects are in a namespace of its name.
 pub(super) struct Story {
@@ -40,6 +41,9 @@ pub(super) struct Seen {
 /// By node, without the story's name.
 pub(super) type ByNode = BTreeMap<String, Seen>;
 
+/// Where the manager of all stories serves its metrics.
+static MANAGER: OnceLock<SocketAddr> = OnceLock::new();
+
 /// The cluster of all stories, with a manager, both in a thread of their own.
 async fn cluster() -> Arc<Cluster> {
     static SLOT: OnceLock<watch::Receiver<Option<Arc<Cluster>>>> = OnceLock::new();
@@ -52,7 +56,8 @@ async fn cluster() -> Arc<Cluster> {
                     let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
                     let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.unwrap();
                     install_crds(&cluster.client().await.unwrap()).await.unwrap();
-                    let _manager = manager(&cluster, "stories").await;
+                    let manager = manager(&cluster, "stories").await;
+                    MANAGER.get_or_init(|| manager.address);
                     sender.send_replace(Some(Arc::new(cluster)));
                     std::future::pending::<()>().await;
                 });
@@ -231,6 +236,14 @@ impl Story {
             found.cloned().ok_or_else(|| format!("{notes:?}"))
         })
         .await
+    }
+}
+
+impl Story {
+    /// The metrics of the manager of all stories.
+    pub(super) async fn metrics(&self) -> String {
+        let address = MANAGER.get().expect("a story begins with a manager");
+        http_get(*address, "/metrics").await.expect("metrics are served").1
     }
 }
 

@@ -1,0 +1,107 @@
+//! What is said and counted of what was done: Events with the reasons of Kubernetes and OpenKruise, and metrics by set.
+
+use std::sync::Arc;
+
+use dapple_plan::daemonset::cell::Act;
+use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::fleet::Action;
+use dapple_plan::fit;
+use tokio::time::Instant;
+
+use super::memory::Memory;
+use super::send::patches_on;
+use super::{DaemonSets, Set, SetWire};
+use crate::events::{EventType, Report};
+use crate::observed::Wire;
+use crate::slim::{Node, Pod};
+use crate::store::Key;
+
+impl DaemonSets {
+    /// Says something about a set that somebody should look at.
+    pub(super) fn report(&self, set: &Set, reason: &'static str, note: String) {
+        self.say(set, (EventType::Warning, "Reconciling", reason), note);
+    }
+
+    fn say(&self, set: &Set, (event_type, action, reason): (EventType, &'static str, &'static str), note: String) {
+        let (key, uid) = (set.meta.key.clone(), set.meta.uid.to_string());
+        self.recorder.report(Report { about: SetWire::KIND, key, uid, event_type, action, reason, note });
+    }
+
+    /// Something was done to a pod.
+    pub(super) fn say_done(&self, set: &Set, memory: &Memory, action: &Action, pod: &str) {
+        let (what, note) = match action.act {
+            Act::Create => (("Creating", "SuccessfulCreate"), format!("Created pod: {pod}")),
+            Act::Delete(_) => (("Deleting", "SuccessfulDelete"), format!("Deleted pod: {pod}")),
+            Act::Edit => {
+                (("Updating", "SuccessfulUpdatePodInPlace"), format!("successfully update pod {pod} in-place"))
+            }
+            Act::Mark(_) | Act::Gate { .. } | Act::Resize | Act::ClearResize => return,
+        };
+        self.say(set, (EventType::Normal, what.0, what.1), note);
+        if !matches!(action.act, Act::Delete(_)) {
+            self.metrics.patches_applied(&set.meta.key, patches_on(memory, &action.node).unwrap_or(0));
+        }
+    }
+
+    /// A pod that ended is about to be deleted.
+    pub(super) fn say_ended(&self, set: &Set, pod: &Pod) {
+        let (key, node) = (&pod.meta.key, pod.node.as_deref().unwrap_or_default());
+        let (what, how, end) = match &*pod.phase {
+            "Succeeded" => ((EventType::Normal, "Deleting", "SucceededDaemonPod"), "succeeded", "delete"),
+            _ => ((EventType::Warning, "Deleting", "FailedDaemonPod"), "failed", "kill"),
+        };
+        self.say(set, what, format!("Found {how} daemon pod {key} on node {node}, will try to {end} it"));
+    }
+
+    /// A pod could not be changed where it runs, though it looked so.
+    pub(super) fn say_unchangeable(&self, set: &Set, pod: &str, error: &kube::Error) {
+        let note = format!("failed to update pod {pod} in-place, it is replaced: {error}");
+        self.say(set, (EventType::Warning, "Updating", "FailedUpdatePodInPlace"), note);
+    }
+
+    /// Finds out which patches each node gets, and renders what is new. Measures each rendering, and counts nodes whose
+    /// patches do not apply.
+    pub(super) fn match_patches(&self, set: &Key, variants: &mut Variants, nodes: &[Arc<Node>]) {
+        let mut failed = 0;
+        for node in nodes {
+            let (begun, known) = (Instant::now(), variants.all().len());
+            let number = variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
+            let variant = &variants.all()[number];
+            if number >= known && !variant.patches.is_empty() {
+                self.metrics.patches_rendered(set, begun.elapsed());
+            }
+            failed += usize::from(variant.rendering.is_err() && is_for(variants, number, node));
+        }
+        self.metrics.patches_failed(set, failed);
+    }
+
+    /// The API server has refused pods of a rendering: each node that should get one is without it.
+    pub(super) fn count_refused(&self, set: &Key, variants: &mut Variants, hash: &str, nodes: &[Arc<Node>]) {
+        let mut refused = 0;
+        for node in nodes {
+            let number = variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
+            let variant = &variants.all()[number];
+            let is_it = variant.rendering.as_ref().is_ok_and(|rendered| *rendered.hash == *hash);
+            refused += usize::from(is_it && !variant.patches.is_empty() && is_for(variants, number, node));
+        }
+        self.metrics.patches_failed(set, refused);
+    }
+
+    /// The API server has refused a pod on a node.
+    pub(super) fn count_refused_pod(&self, set: &Key, memory: &Memory, node: &str) {
+        self.metrics.patches_failed(set, usize::from(patches_on(memory, node).is_some_and(|patches| patches > 0)));
+    }
+
+    /// A set is gone: nothing is kept of it.
+    pub(super) fn forget(&self, set: &Key) {
+        self.news.forget(set);
+        self.recorder.forget(SetWire::KIND, set);
+        self.metrics.forget_set(set);
+    }
+}
+
+/// Whether pods of a variant may run on a node: patches for others do no harm.
+fn is_for(variants: &Variants, variant: usize, node: &Node) -> bool {
+    let node = fit::Node { name: node.name(), labels: &node.labels, taints: &node.fit_taints() };
+    variants.misfit(variant, node).is_none()
+}
