@@ -72,6 +72,11 @@ impl Story {
         story
     }
 
+    /// Without nodes, on the cluster of all stories.
+    pub(super) async fn without_nodes(name: &str) -> Self {
+        Self::empty(name, cluster().await).await
+    }
+
     /// Without nodes, on this cluster.
     pub(super) async fn empty(name: &str, cluster: Arc<Cluster>) -> Self {
         let client = cluster.client().await.unwrap();
