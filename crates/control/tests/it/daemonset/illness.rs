@@ -129,13 +129,12 @@ impl Player {
         let ill = self.record.lock().unwrap().ill.clone();
         for node in on_nodes.union(&ill) {
             let is_exposed = self.there.values().any(|pod| node_of(pod).as_ref() == Some(node) && is_sick(pod));
-            let has_pod = on_nodes.contains(node);
             let is_chosen = course.only.as_ref().is_none_or(|only| only == node);
             let is_ill = ill.contains(node);
             // Somebody has to make a silent kubelet speak again.
             let is_due = match (is_ill, course.is_over) {
                 (true, true) => true,
-                (true, false) => course.ready == "false" && has_pod && !is_exposed,
+                (true, false) => course.ready == "false" && !is_exposed,
                 (false, is_over) => !is_over && is_exposed && is_chosen,
             };
             if !is_due {

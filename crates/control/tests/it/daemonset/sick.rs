@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::illness::{Course, Illness, SICK};
-use super::story::{Story, look_at, rolling};
+use super::story::{Story, look_at, rolling, tolerant};
 
 /// When a node falls ill, and how long a pod must be ready meanwhile: far longer, since the test's own machine may stand still.
 const DELAY: Duration = Duration::from_secs(1);
@@ -31,6 +31,8 @@ enum How {
 struct Case {
     ready: &'static str,
     takes_pods_along: bool,
+    /// Whether its pods may start on a node that is not ready: without a toleration of their own they may not.
+    is_tolerant: bool,
     how: How,
     /// How many nodes may be down at once, of so many.
     most: Value,
@@ -44,7 +46,8 @@ fn cases(ready: &'static str) -> Vec<Case> {
     for (most, allowed, nodes) in [(json!(1), 1, 6), (json!("10%"), 2, 11)] {
         for how in [How::Standard, How::InPlace, How::Surge] {
             for takes_pods_along in [false, true] {
-                all.push(Case { ready, takes_pods_along, how, most: most.clone(), allowed, nodes });
+                let most = most.clone();
+                all.push(Case { ready, takes_pods_along, is_tolerant: true, how, most, allowed, nodes });
             }
         }
     }
@@ -54,7 +57,8 @@ fn cases(ready: &'static str) -> Vec<Case> {
 impl Case {
     fn name(&self) -> String {
         let pods = if self.takes_pods_along { "pods-down" } else { "pods-up" };
-        format!("ill-{}-{:?}-{pods}-{}", self.ready, self.how, self.allowed).to_lowercase()
+        let place = if self.is_tolerant { "anywhere" } else { "kept-out" };
+        format!("ill-{}-{:?}-{pods}-{}-{place}", self.ready, self.how, self.allowed).to_lowercase()
     }
 
     fn set(&self, story: &Story, image: &str, min_ready: u64) -> Value {
@@ -64,7 +68,8 @@ impl Case {
             How::InPlace => json!({"maxUnavailable": most, "rollingUpdateType": "InPlaceIfPossible"}),
             How::Surge => json!({"maxSurge": most}),
         };
-        story.set(image, json!({"updateStrategy": rolling(strategy), "minReadySeconds": min_ready}))
+        let set = story.set(image, json!({"updateStrategy": rolling(strategy), "minReadySeconds": min_ready}));
+        if self.is_tolerant { tolerant(set) } else { set }
     }
 
     fn course(&self, after: Duration) -> Course {
@@ -187,4 +192,13 @@ async fn an_agent_that_makes_its_node_not_ready_is_stopped_and_undone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_silences_its_kubelet_is_stopped_and_the_silent_are_left_alone() {
     play(cases("unknown"), nodes_that_are_silent).await;
+}
+
+// A pod that is not written for it may not start on a node that is not ready, and the bad one must go all the same. Where a
+// surge has a bad pod that is ready, nothing can be started beside it: that one is left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_may_not_start_on_ill_nodes_is_taken_away_from_them() {
+    let is_chosen = |case: &Case| case.allowed == 1 && (case.how != How::Surge || case.takes_pods_along);
+    let cases = cases("false").into_iter().filter(is_chosen).map(|case| Case { is_tolerant: false, ..case });
+    play(cases.collect(), nodes_that_are_not_ready).await;
 }
