@@ -30,6 +30,8 @@ pub(super) struct Course {
     pub(super) after: Duration,
     /// The only node that falls ill, if not all do.
     pub(super) only: Option<String>,
+    /// Whether nodes stay ill, whatever they run.
+    pub(super) is_for_good: bool,
     /// Whether the image does no harm any more, and all that were ill are well.
     pub(super) is_over: bool,
 }
@@ -134,7 +136,7 @@ impl Player {
             // Somebody has to make a silent kubelet speak again.
             let is_due = match (is_ill, course.is_over) {
                 (true, true) => true,
-                (true, false) => course.ready == "false" && !is_exposed,
+                (true, false) => course.ready == "false" && !course.is_for_good && !is_exposed,
                 (false, is_over) => !is_over && is_exposed && is_chosen,
             };
             if !is_due {

@@ -73,7 +73,8 @@ impl Case {
     }
 
     fn course(&self, after: Duration) -> Course {
-        Course { ready: self.ready, takes_pods_along: self.takes_pods_along, after, only: None, is_over: false }
+        let Self { ready, takes_pods_along, .. } = *self;
+        Course { ready, takes_pods_along, after, only: None, is_for_good: false, is_over: false }
     }
 
     /// A set of `agent:1` on the case's nodes.
