@@ -323,7 +323,7 @@ mod tests {
         let mut all = stages(include_str!("../stages/node.yaml"), &[]).unwrap();
         all.extend(stages(include_str!("../stages/pod.yaml"), &[]).unwrap());
         all.extend(hold("x", "true", "true", Duration::from_secs(1)).unwrap());
-        assert_eq!(all.len(), 3 + 7 + 4);
+        assert_eq!(all.len(), 4 + 7 + 4);
         for stage in all {
             assert_eq!(stage["kind"], "Stage");
             assert!(!stage.to_string().contains("$("), "{stage}");

@@ -7,10 +7,12 @@ use proptest::prelude::*;
 
 use super::tests::{images, running, state_of, target};
 use super::*;
-use crate::daemonset::cell::{Act, Gate, Hold, Mode, NodeState, PodState, Rules};
+use crate::daemonset::cell::{Act, Class, Gate, Hold, Mode, NodeState, PodState, Rules};
 use crate::daemonset::fleet::Fleet;
+use crate::daemonset::placement::Placement;
 use crate::daemonset::renderings::Renderings;
 use crate::fate::{Fate, Pod, fates};
+use crate::health::Health;
 use crate::world::World;
 
 /// Templates that differ in what may change, and now and then in something else.

@@ -192,12 +192,14 @@ async fn readiness_can_come_late_by_node_and_by_annotation() {
 }
 
 #[tokio::test]
-async fn pods_are_deleted_with_and_without_finalizers() {
+async fn pods_are_deleted_with_and_without_finalizers_unless_they_hang() {
     let (_cluster, client) = nodes("deleted").await;
     let finalizers = json!({"metadata": {"finalizers": ["testbed.dapple.dev/wait"]}});
     let pods = create(&client, "deleted-held", "deleted-000", finalizers).await;
     create(&client, "deleted-free", "deleted-000", json!({})).await;
-    for name in ["deleted-held", "deleted-free"] {
+    let hangs = json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": "hang"}}});
+    create(&client, "deleted-hanging", "deleted-000", hangs).await;
+    for name in ["deleted-hanging", "deleted-held", "deleted-free"] {
         wait_for(&pods, name, "Ready", "True").await;
         pods.delete(name, &DeleteParams::default()).await.unwrap();
     }
@@ -216,6 +218,13 @@ async fn pods_are_deleted_with_and_without_finalizers() {
     let freed = json!({"metadata": {"finalizers": null}});
     pods.patch("deleted-held", &PatchParams::default(), &Patch::Merge(freed)).await.unwrap();
     eventually("the held pod is gone", async || gone("deleted-held").await).await;
+
+    // It was deleted before the others.
+    let hanging = pods.get("deleted-hanging").await.unwrap();
+    assert!(hanging.metadata.deletion_timestamp.is_some() && condition(&hanging, "Ready").as_deref() == Some("True"));
+    let ended = json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": null}}});
+    pods.patch("deleted-hanging", &PatchParams::default(), &Patch::Merge(ended)).await.unwrap();
+    eventually("the hanging pod is gone", async || gone("deleted-hanging").await).await;
 }
 
 #[tokio::test]
@@ -243,7 +252,7 @@ async fn jobs_complete_and_nodes_can_be_made_unready() {
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         holds(conditions.iter().any(|c| c.type_ == "Ready" && c.status == wanted), &conditions)
     };
-    for (value, status) in [(json!("false"), "False"), (json!(null), "True")] {
+    for (value, status) in [(json!("false"), "False"), (json!("unknown"), "Unknown"), (json!(null), "True")] {
         let patch = json!({"metadata": {"annotations": {"testbed.dapple.dev/ready": value}}});
         nodes.patch("jobs-001", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         eventually("the node follows", async || ready(status).await).await;

@@ -13,7 +13,7 @@ use super::steps::with_image;
 use super::story::{ByNode, Story, cache, changed, rolling};
 use crate::support::{Manager, eventually, http_get, manager, manager_with};
 
-async fn own_cluster() -> Arc<Cluster> {
+pub(super) async fn own_cluster() -> Arc<Cluster> {
     let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
     let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.expect("the cluster starts");
     install_crds(&cluster.client().await.unwrap()).await.unwrap();

@@ -103,7 +103,7 @@ async fn revisions_that_another_product_left_are_taken_in_before_any_is_made() {
     story.apply(&set).await;
     story.have_image(6, "agent:1").await;
     let told = story.status("all are available", |status| status["numberAvailable"] == 6).await;
-    assert_eq!(told["updateRevision"], "agent-zzz");
+    assert_eq!((&told["updateRevision"], &told["currentRevision"]), (&json!("zzz"), &json!("agent-zzz")));
     let revisions = story.revisions.list(&ListParams::default()).await.unwrap();
     assert_eq!(revisions.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["agent-zzz"]);
     let hashes = story.all_pods().await.into_iter().map(|(_, pod)| pod.labels()["controller-revision-hash"].clone());

@@ -58,6 +58,19 @@ impl Story {
         find(&found).expect("just found")["message"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// The name of the newest revision.
+    pub(super) async fn newest(&self) -> String {
+        let all = self.revisions.list(&ListParams::default()).await.unwrap();
+        all.iter().max_by_key(|known| known.revision).map(ResourceExt::name_any).expect("there is a revision")
+    }
+
+    /// Waits until nodes would be held back at the newest revision, and returns its name.
+    pub(super) async fn newest_is_current(&self) -> String {
+        let newest = self.newest().await;
+        self.status("the newest revision is current", |status| status["currentRevision"] == json!(newest)).await;
+        newest
+    }
+
     /// Returns once the controller knows all that was done to nodes before: a node that came after that had its pod, and
     /// is gone again.
     pub(super) async fn nodes_are_seen(&self) {

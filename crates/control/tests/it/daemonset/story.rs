@@ -77,6 +77,11 @@ impl Story {
         story
     }
 
+    /// Without nodes, on the cluster of all stories.
+    pub(super) async fn without_nodes(name: &str) -> Self {
+        Self::empty(name, cluster().await).await
+    }
+
     /// Without nodes, on this cluster.
     pub(super) async fn empty(name: &str, cluster: Arc<Cluster>) -> Self {
         let client = cluster.client().await.unwrap();
@@ -245,6 +250,12 @@ impl Story {
         let address = MANAGER.get().expect("a story begins with a manager");
         http_get(*address, "/metrics").await.expect("metrics are served").1
     }
+}
+
+/// As agents of nodes are written: their pods start wherever they should run, on nodes that are not ready too.
+pub(super) fn tolerant(mut set: Value) -> Value {
+    set["spec"]["template"]["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    set
 }
 
 /// Whether a pod is ready.

@@ -1,0 +1,140 @@
+//! A webhook of pods that does not answer: what it would say of a new pod nobody knows, so no pod that works makes room for
+//! one. Everything else goes on.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use serde_json::{Value, json};
+
+use super::steps::with_image;
+use super::story::{Story, changed, look_at, rolling};
+use super::watch::{Invariants, watch};
+use crate::support::eventually;
+
+const WEBHOOK: &str = "pods.left-behind.example.com";
+
+async fn webhooks(story: &Story, kind: &str) -> Api<DynamicObject> {
+    let client = story.cluster.client().await.unwrap();
+    Api::all_with(client, &ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind)))
+}
+
+/// Registers a webhook for new pods of the story whose service is gone, and waits until it is asked.
+async fn register(story: &Story, kind: &str) {
+    let webhook = json!({
+        "name": WEBHOOK, "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": story.name}},
+        "clientConfig": {"service": {"name": "webhook-service", "namespace": "left-behind", "path": "/pods"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+    });
+    let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+        "metadata": {"name": story.name}, "webhooks": [webhook]});
+    let object = serde_json::from_value(object).unwrap();
+    webhooks(story, kind).await.create(&PostParams::default(), &object).await.expect("the webhook is registered");
+    answers(story, false).await;
+}
+
+async fn remove(story: &Story, kind: &str) {
+    webhooks(story, kind).await.delete(&story.name, &DeleteParams::default()).await.expect("the webhook is removed");
+    answers(story, true).await;
+}
+
+/// Waits until pods can be made, or cannot.
+async fn answers(story: &Story, expected: bool) {
+    let probe = json!({"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "c", "image": "c"}]}});
+    let probe: Pod = serde_json::from_value(probe).unwrap();
+    eventually(&format!("{}: whether pods are taken is {expected}", story.name), || async {
+        let only_asking = PostParams { dry_run: true, ..PostParams::default() };
+        match story.pods.create(&only_asking, &probe).await {
+            Ok(_) if expected => Ok(()),
+            Err(error) if !expected && error.to_string().contains(WEBHOOK) => Ok(()),
+            answer => Err(format!("{:?}", answer.map(|_| "taken"))),
+        }
+    })
+    .await;
+}
+
+/// Waits until the status, of this generation, says that something is wrong, with all of these.
+async fn complains(story: &Story, parts: &[&str]) {
+    let is_it = |known: &Value| {
+        let message = known["message"].as_str().unwrap_or_default();
+        known["type"] == "Degraded" && known["status"] == "True" && parts.iter().all(|part| message.contains(part))
+    };
+    let complains = |status: &Value| status["conditions"].as_array().is_some_and(|all| all.iter().any(is_it));
+    story.status(&format!("it complains of {parts:?}"), complains).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_working_pod_goes_and_the_rest_goes_on() {
+    let story = Story::new("no-answer").await;
+    let set = |image: &str| story.set(image, json!({"updateStrategy": rolling(json!({"maxUnavailable": 2}))}));
+    story.apply(&set("agent:1")).await;
+    let first = story.have_image(6, "agent:1").await;
+    let before = story.status("all are available", |status| status["numberAvailable"] == 6).await;
+    register(&story, "ValidatingWebhookConfiguration").await;
+
+    story.apply(&set("agent:2")).await;
+    complains(&story, &[WEBHOOK]).await;
+    story.nothing_changes(&first).await;
+    let told = story.status("it is told all the same", |status| status["numberAvailable"] == 6).await;
+    assert_ne!(told["updateRevision"], before["updateRevision"]);
+    // A pod that is missing is tried, and one that should not be there goes.
+    story.delete_pod(&first["small-001"].name).await;
+    complains(&story, &[WEBHOOK, &story.node("small-001")]).await;
+    story.change_node("large-000", json!({"metadata": {"labels": {"story": "another"}}})).await;
+    let left = story.pods_are("two are gone", |seen| seen.len() == 4).await;
+    assert_eq!(with_image(&left, "agent:1"), ["large-001", "small-000", "small-002", "small-003"]);
+    story.status("five are wanted", |status| status["desiredNumberScheduled"] == 5).await;
+
+    let watched = watch(&story, Invariants { budget: None, most_on_a_node: 1, untouched: vec![] }).await;
+    remove(&story, "ValidatingWebhookConfiguration").await;
+    story.have_image(5, "agent:2").await;
+    story.condition("Degraded", "False", "AsExpected").await;
+    story.condition("Progressing", "False", "Complete").await;
+    watched.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_a_second_pod_beside_one_that_works() {
+    let story = Story::new("no-answer-surge").await;
+    let set = |image: &str| story.set(image, json!({"updateStrategy": rolling(json!({"maxSurge": 2}))}));
+    story.apply(&set("agent:1")).await;
+    let first = story.have_image(6, "agent:1").await;
+    register(&story, "MutatingWebhookConfiguration").await;
+    story.apply(&set("agent:2")).await;
+    complains(&story, &[WEBHOOK]).await;
+    story.nothing_changes(&first).await;
+    remove(&story, "MutatingWebhookConfiguration").await;
+    let last = story.have_image(6, "agent:2").await;
+    assert_eq!(changed(&first, &last).len(), 6);
+    story.condition("Progressing", "False", "Complete").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_in_place_and_gates_go_on() {
+    let story = Story::new("no-answer-in-place").await;
+    let set = |image: &str| {
+        let strategy = rolling(json!({"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 2}));
+        story.set(image, json!({"updateStrategy": strategy}))
+    };
+    story.apply(&set("agent:1")).await;
+    let first = story.have_image(6, "agent:1").await;
+    register(&story, "MutatingWebhookConfiguration").await;
+    let watched = watch(&story, Invariants { budget: Some(2), most_on_a_node: 1, untouched: vec![] }).await;
+    story.apply(&set("agent:2")).await;
+    // With its gates open again: a pod whose gate is closed is not ready.
+    let second = story.have_image(6, "agent:2").await;
+    assert_eq!(changed(&first, &second), Vec::<String>::new(), "every pod is the same one");
+    watched.finish().await;
+    story.status("all have it", |status| status["updatedNumberScheduled"] == 6 && status["numberAvailable"] == 6).await;
+
+    // What would need a new pod waits.
+    let mut other = set("agent:2");
+    other["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = json!("1Ti");
+    story.apply(&other).await;
+    complains(&story, &[WEBHOOK]).await;
+    story.nothing_changes(&second).await;
+    remove(&story, "MutatingWebhookConfiguration").await;
+    story.pods_are("all have more", |seen| seen.values().filter(|pod| pod.cache == "1Ti").count() == 6).await;
+    let pods = story.pods.list(&ListParams::default()).await.unwrap();
+    assert!(pods.iter().all(|pod| look_at(pod).image == "agent:2" && pod.labels().contains_key("app")));
+}
