@@ -339,7 +339,7 @@ fn a_resize_that_was_begun_is_ended_whatever_holds_the_node_back() {
     assert_eq!(next(Mode::Standard, "old"), [told("p", Act::Delete(Why::Outdated))]);
     let misplaced = NodeState { can_start: false, can_stay: false, ..node("a") };
     assert_eq!(step(Mode::InPlace, misplaced, half_done("new")), [told("p", Act::Delete(Why::Misplaced))]);
-    assert_eq!(step(Mode::InPlace, node("a"), PodState { is_terminating: true, ..half_done("new") }), []);
+    assert_eq!(step(Mode::InPlace, node("a"), PodState { leaving_since: Some(0), ..half_done("new") }), []);
     let held = PodState { held: Held { from_update: true, ..Held::default() }, ..half_done("old") };
     let held = PodState { state: State::PreparingUpdate, ..held };
     assert_eq!(step(Mode::InPlace, node("a"), held), [told("p", Act::Resize)], "a hook may hold it for long");
