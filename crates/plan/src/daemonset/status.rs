@@ -62,6 +62,7 @@ pub fn status(facts: Facts<'_>, before: &DaemonSetStatus, now: &Time) -> DaemonS
         observed_generation: facts.generation,
         collision_count: before.collision_count,
         current_revision: Some(current.to_owned()),
+        current_revision_number: before.current_revision_number,
         update_revision: Some(update.to_owned()),
         desired_number_scheduled: number(tally.desired),
         current_number_scheduled: number(tally.current),
