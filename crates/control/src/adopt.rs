@@ -6,6 +6,7 @@
 mod act;
 mod look;
 mod rest;
+mod trial;
 
 pub use act::carry_out;
 pub use look::look;

@@ -7,6 +7,7 @@ pub mod crd;
 pub mod hooks;
 pub mod product;
 pub mod sets;
+pub mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -58,6 +59,8 @@ pub struct Observed {
     pub revisions: Vec<Value>,
     /// Pods that belong to DaemonSets of this group.
     pub pods: Vec<OwnedPod>,
+    /// What the API server would refuse of the pods that dapple would make.
+    pub refused: Vec<Refusal>,
 }
 
 /// What taking over means here.
@@ -125,6 +128,8 @@ pub fn judge(observed: &Observed, allow_restarts: bool, now: i64) -> Adoption {
         }
         notes.extend(told.note);
     }
+    // What ran before is excused, and goes on: it stands in nobody's way.
+    notes.extend(observed.refused.iter().map(ToString::to_string));
     let uids: BTreeSet<&str> = sets.iter().map(|set| set.uid.as_str()).collect();
     let is_theirs = |pod: &&OwnedPod| uids.contains(pod.owner.as_str());
     let pods = observed.pods.iter().filter(is_theirs).map(|pod| (pod.uid.clone(), pod.to_string())).collect();
@@ -203,6 +208,7 @@ mod tests {
             hooks: Vec::new(),
             revisions: objects.iter().map(revision).collect(),
             pods: objects.iter().filter_map(pod).collect(),
+            refused: Vec::new(),
             sets: Ok(objects.into_iter().map(|object| sets::read(object, reading)).collect()),
         }
     }
@@ -250,6 +256,20 @@ mod tests {
         }
         assert_eq!(told(true).len(), 4);
         assert!(judge(&found, true, 0).notes.iter().any(|note| note.ends_with("as allowed")));
+    }
+
+    #[test]
+    fn what_would_be_refused_is_told_and_stops_nothing() {
+        let mut found = observed(vec![set("a", "x:1")]);
+        found.refused.push(Refusal {
+            object: "DaemonSet default/a".to_owned(),
+            field: "spec.template.spec.x".to_owned(),
+            problem: "would be refused".to_owned(),
+            remedy: "correct it".to_owned(),
+        });
+        let judged = judge(&found, false, 0);
+        assert_eq!(judged.refusals, []);
+        assert_eq!(judged.notes, ["DaemonSet default/a: spec.template.spec.x would be refused; correct it"]);
     }
 
     #[test]

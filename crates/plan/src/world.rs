@@ -1,6 +1,6 @@
 //! A cluster, or the files that are to become one: workloads, the policies that concern them, and nodes.
 
-mod read;
+pub(crate) mod read;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -91,6 +91,7 @@ mod tests {
             sets: Ok(Vec::new()),
             revisions: Vec::new(),
             pods: Vec::new(),
+            refused: Vec::new(),
         };
         let adoption = judge(&observed, false, 0);
         let text = AdoptView { adoption: &adoption, server: "https://x", colour: false }.to_string();

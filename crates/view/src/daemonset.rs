@@ -38,9 +38,9 @@ pub struct DaemonSetView {
     pub done: bool,
     /// Nodes, counted.
     pub counts: CountsView,
-    /// The revision that nodes have which are held back.
+    /// The name of the revision that nodes get which are held back.
     pub current_revision: Option<String>,
-    /// The newest revision.
+    /// The newest revision: the hash of its pods on nodes that no patch is for.
     pub update_revision: Option<String>,
     /// Nodes that match the same patches; none where the controller does not tell them apart.
     pub variants: Vec<VariantView>,

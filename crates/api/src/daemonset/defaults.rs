@@ -21,12 +21,19 @@ impl DaemonSetSpec {
         self.update_strategy.as_ref().and_then(|strategy| strategy.kind).unwrap_or_default()
     }
 
-    /// How a rolling update proceeds; all fields absent by default.
+    /// How a rolling update proceeds; all fields absent by default. `OnDelete` ignores whatever is written there: it may
+    /// be left from before.
     pub fn rolling_update(&self) -> &RollingUpdate {
-        self.update_strategy
-            .as_ref()
-            .and_then(|strategy| strategy.rolling_update.as_ref())
-            .unwrap_or(&NO_ROLLING_UPDATE)
+        match self.update_strategy_type() {
+            UpdateStrategyType::RollingUpdate => self.written_rolling_update(),
+            UpdateStrategyType::OnDelete => &NO_ROLLING_UPDATE,
+        }
+    }
+
+    /// What is written as the rolling update, whether it counts or not.
+    pub fn written_rolling_update(&self) -> &RollingUpdate {
+        let written = self.update_strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+        written.unwrap_or(&NO_ROLLING_UPDATE)
     }
 
     /// Seconds that a pod must be ready before it counts as available: 0 by default.
@@ -125,16 +132,32 @@ mod tests {
         };
         let spec = DaemonSetSpec {
             update_strategy: Some(DaemonSetUpdateStrategy {
-                kind: Some(UpdateStrategyType::OnDelete),
+                kind: Some(UpdateStrategyType::RollingUpdate),
                 rolling_update: Some(rolling_update.clone()),
             }),
             scale_strategy: Some(ScaleStrategy { partitioned_scaling: Some(true) }),
             ..DaemonSetSpec::default()
         };
-        assert_eq!(spec.update_strategy_type(), UpdateStrategyType::OnDelete);
+        assert_eq!(spec.update_strategy_type(), UpdateStrategyType::RollingUpdate);
         assert_eq!(*spec.rolling_update(), rolling_update);
         assert_eq!(Some(spec.rolling_update().max_unavailable()), percent("20%"));
         assert!(spec.rolling_update().paused() && spec.partitioned_scaling());
+    }
+
+    #[test]
+    fn on_delete_ignores_what_is_left_of_a_rolling_update() {
+        let left = RollingUpdate {
+            rolling_update_type: Some(RollingUpdateType::InPlaceIfPossible),
+            max_surge: Some(IntOrString::Int(3)),
+            partition: Some(IntOrString::Int(2)),
+            paused: Some(true),
+            ..RollingUpdate::default()
+        };
+        let kind = Some(UpdateStrategyType::OnDelete);
+        let strategy = DaemonSetUpdateStrategy { kind, rolling_update: Some(left.clone()) };
+        let spec = DaemonSetSpec { update_strategy: Some(strategy), ..DaemonSetSpec::default() };
+        assert_eq!(*spec.rolling_update(), RollingUpdate::default());
+        assert_eq!(*spec.written_rolling_update(), left, "it is still checked, and comes back with RollingUpdate");
     }
 
     #[test]

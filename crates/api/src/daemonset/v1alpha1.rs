@@ -147,11 +147,17 @@ pub struct DaemonSetStatus {
     /// Changes where the name of a new revision is taken already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// The revision that nodes held back by the partition have.
+    /// The name of the ControllerRevision that nodes held back get: the last one whose rollout was complete. A name and no
+    /// hash, since revisions that differ in patches alone share the hash.
     // OpenKruise has no such field. It is one here, since writes of the spec can lose an annotation, but no status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// The newest revision: `updateRevision` in v1beta1.
+    /// The number of `currentRevision` when it was complete: pods of revisions numbered after it were left by an
+    /// unfinished rollout. As `currentRevision`, ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision_number: Option<i64>,
+    /// The newest revision: the `controller-revision-hash` of its pods on nodes that no patch is for. It is
+    /// `updateRevision` in v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daemon_set_hash: Option<String>,
     /// `Progressing`, `Available`, `Degraded` and `Paused`, with what is being waited for.

@@ -271,13 +271,15 @@ pub struct DaemonSetStatus {
     /// Changes where the name of a new revision is taken already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// The revision that nodes held back by the partition have.
+    /// The name of the ControllerRevision that nodes held back get: the last one whose rollout was complete. A name and no
+    /// hash, since revisions that differ in patches alone share the hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
-    /// The number that `currentRevision` had when it was complete.
+    /// The number of `currentRevision` when it was complete: pods of revisions numbered after it were left by an
+    /// unfinished rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision_number: Option<i64>,
-    /// The newest revision.
+    /// The newest revision: the `controller-revision-hash` of its pods on nodes that no patch is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
     /// `Progressing`, `Available`, `Degraded` and `Paused`, with what is being waited for.

@@ -135,7 +135,7 @@ fn is_own(key: &&str) -> bool {
 }
 
 fn check_rolling_update(spec: &DaemonSetSpec, verdict: &mut Verdict) {
-    let (update, field) = (spec.rolling_update(), "spec.updateStrategy.rollingUpdate");
+    let (update, field) = (spec.written_rolling_update(), "spec.updateStrategy.rollingUpdate");
     let amounts = [
         ("maxUnavailable", &update.max_unavailable),
         ("maxSurge", &update.max_surge),

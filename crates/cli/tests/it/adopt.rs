@@ -96,6 +96,7 @@ async fn nothing_restarts_when_daemonsets_are_adopted() {
         ],
     );
     assert!(!said.contains("Stands in the way"), "{said}");
+    what_would_be_refused_is_told(&client, kubeconfig).await;
     ended(&adopt(kubeconfig, &[]), 2, &["add --yes"]);
     assert_eq!(get(&client, CRD).await.unwrap(), before.0, "not one byte of it changed");
 
@@ -120,6 +121,23 @@ async fn nothing_restarts_when_daemonsets_are_adopted() {
     assert_eq!(revisions(&client).await, before.2, "revisions are kept, and none is made");
     drop(manager);
     cluster.stop().await.unwrap();
+}
+
+/// A policy that came after the pods: it would refuse the next ones. That is told, and stops nothing.
+async fn what_would_be_refused_is_told(client: &Client, kubeconfig: &Path) {
+    let enforce = |level: Value| json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});
+    patch(client, "/api/v1/namespaces/default", &enforce(json!("restricted"))).await;
+    let told = |names: &'static [&'static str]| async move {
+        let said = ended(&adopt(kubeconfig, &["--dry-run"]), 0, &["Nothing was changed"]);
+        let line = |name: &&str| format!("DaemonSet default/{name}: spec.template would be refused, for ");
+        let is_told = |name: &&str| said.contains(&line(name));
+        let all = ["plain", "alpha", "inplace"];
+        let is_right = all.iter().all(|name| is_told(name) == names.contains(name));
+        if is_right { Ok(()) } else { Err(said) }
+    };
+    eventually("what would be refused is told", || told(&["plain", "alpha", "inplace"])).await;
+    patch(client, "/api/v1/namespaces/default", &enforce(Value::Null)).await;
+    eventually("nothing would be refused", || told(&[])).await;
 }
 
 async fn check_hooks(client: &Client) {

@@ -37,7 +37,7 @@ fn set(name: &str, time: Time, strategy: Value, status: Value) -> Value {
     };
     let mut whole = json!({"observedGeneration": 4, "desiredNumberScheduled": 60, "currentNumberScheduled": 60,
         "updatedNumberScheduled": 60, "numberReady": 60, "numberAvailable": 60, "numberMisscheduled": 0,
-        "currentRevision": format!("{name}-1a2b3c"), "updateRevision": format!("{name}-4d5e6f")});
+        "currentRevision": format!("{name}-1a2b3c"), "updateRevision": "4d5e6f"});
     whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     json!({
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
@@ -68,7 +68,7 @@ fn agent(time: Time) -> Value {
             "Progressing",
             "True",
             "RollingOut",
-            "27 of 60 nodes have revision agent-4d5e6f; waiting for node-03, node-17"
+            "27 of 60 nodes have revision 4d5e6f; waiting for node-03, node-17"
         ),
         condition(
             "Available",

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::rest::{Shape, get, list, refused};
+use super::trial::try_pods;
 use super::{Error, Standing};
 use crate::install::find_crd;
 
@@ -37,12 +38,17 @@ pub async fn look(client: &Client) -> Result<Standing, Error> {
     let sets = sets(client, &crd).await?;
     let is_owned = |revision: Value| owner_of(&revision).is_some().then_some(revision);
     let revisions = list(client, "/apis/apps/v1/controllerrevisions", "", Shape::Whole, is_owned).await;
+    let tried = match &sets {
+        Ok(sets) => try_pods(client, sets).await?,
+        Err(_) => Vec::new(),
+    };
     let observed = Observed {
         deployments: deployments.map_err(refused("Deployments"))?,
         hooks: hooks(client).await?,
         sets,
         revisions: revisions.map_err(refused("ControllerRevisions"))?,
         pods: pods(client).await?,
+        refused: tried,
         leases: watched(client, before, begun).await?,
         crd,
     };

@@ -89,6 +89,13 @@ pub(super) async fn merge(client: &Client, path: &str, patch: &Value) -> Result<
     send(client, request.header(CONTENT_TYPE, "application/merge-patch+json"), body).await
 }
 
+/// Asks whether an object would be made, with every field checked. Makes nothing.
+pub(super) async fn dry_run(client: &Client, path: &str, object: &Value) -> Result<Value, kube::Error> {
+    let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+    let request = Request::post(format!("{path}?dryRun=All&fieldValidation=Strict"));
+    send(client, request.header(CONTENT_TYPE, "application/json"), body).await
+}
+
 /// Sends a request. One that the API server has no time for was not done, so it is sent again: right after its CRD was
 /// changed, a kind is "(re)initializing" for some seconds.
 async fn send(client: &Client, request: http::request::Builder, body: Vec<u8>) -> Result<Value, kube::Error> {

@@ -21,6 +21,9 @@ pub const FORM_ANNOTATION: &str = "dapple.dev/hash-form";
 /// The annotation that notes since when a revision is the newest again.
 pub const SINCE_ANNOTATION: &str = "dapple.dev/newest-since";
 
+/// How long the name of an object may be.
+const LONGEST_NAME: usize = 253;
+
 /// A revision that is there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
@@ -107,11 +110,28 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
         Some(found) if found.number == newest => Step::Keep { name: found.name.clone() },
         Some(found) => Step::Renumber { name: found.name.clone(), number: next },
         None => {
-            let name = format!("{object}-{}", hash(&json!([wanted, collisions])));
             let hash = template_hash(spec, revisions);
+            let name = name_of(object, (&hash, &wanted), revisions, collisions);
             Step::Create(Revision { name, number: next, hash, form: NEWEST_FORM, began: 0, data: data_of(spec) })
         }
     }
+}
+
+/// The name of a new revision: the DaemonSet's and the hash, as Kubernetes and OpenKruise have it. Where that is taken, by
+/// something else or by one that differs in its patches alone, a name of its own.
+fn name_of(set: &str, (hash_of_pods, wanted): (&str, &Value), revisions: &[Revision], collisions: i32) -> String {
+    let with = |ending: &str| {
+        let kept: String = set.chars().take(LONGEST_NAME.saturating_sub(1 + ending.len())).collect();
+        format!("{}-{ending}", kept.trim_end_matches(['-', '.']))
+    };
+    let plain = with(hash_of_pods);
+    let is_taken = collisions > 0 || revisions.iter().any(|known| known.name == plain);
+    // A hash that pods keep from another product's revision is a label's value: not every one can be in a name.
+    let can_be_in_a_name = |hash: &str| {
+        let mut bytes = hash.bytes();
+        (1..=63).contains(&hash.len()) && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    if is_taken || !can_be_in_a_name(hash_of_pods) { with(&hash(&json!([wanted, collisions]))) } else { plain }
 }
 
 /// The ControllerRevision of a DaemonSet of this name and UID, made for this cause if somebody gave one.
@@ -233,7 +253,7 @@ mod tests {
         let patch =
             |priority: Value| json!([{"selector": {}, "patch": {"spec": {"priority": 1}}, "priority": priority}]);
         let plain = created(settle("a", &spec("agent:1", json!([])), &[], 0));
-        let patched = created(settle("a", &spec("agent:1", patch(json!(0))), &[], 0));
+        let patched = created(settle("a", &spec("agent:1", patch(json!(0))), std::slice::from_ref(&plain), 0));
         assert_ne!(plain.name, patched.name);
         // Priority 0 is the default: saying so is nothing new.
         let said = settle("a", &spec("agent:1", patch(Value::Null)), std::slice::from_ref(&patched), 0);
@@ -251,6 +271,43 @@ mod tests {
         let patched = created(settle("a", &spec("agent:3", patch), std::slice::from_ref(&first), 0));
         assert_eq!(first.hash, patched.hash);
         assert_ne!(first.name, patched.name);
+    }
+
+    #[test]
+    fn a_revision_is_called_by_its_hash_where_that_is_free() {
+        let patch = |value: i64| json!([{"selector": {}, "patch": {"spec": {"priority": value}}}]);
+        let first = created(settle("a", &spec("agent:1", json!([])), &[], 0));
+        assert_eq!(first.name, format!("a-{}", first.hash));
+        let second = created(settle("a", &spec("agent:1", patch(1)), std::slice::from_ref(&first), 0));
+        let both = [first.clone(), second.clone()];
+        let third = created(settle("a", &spec("agent:1", patch(2)), &both, 0));
+        assert_eq!((&second.hash, &third.hash), (&first.hash, &first.hash), "they differ in patches alone");
+        let names: std::collections::BTreeSet<&str> = [&first, &second, &third].map(|known| known.name.as_str()).into();
+        assert_eq!(names.len(), 3, "{names:?}");
+        let name_after = |name: &str, hash: String| {
+            let left = [Revision { hash: hash.clone(), ..foreign(name, 1, "agent:2") }];
+            let patched = created(settle("a", &spec("agent:2", patch(1)), &left, 0));
+            assert_eq!(patched.hash, hash, "pods keep it");
+            patched.name
+        };
+        assert_eq!(name_after("a-renamed", "6b5cc6bb78".to_owned()), "a-6b5cc6bb78");
+        for (name, hash) in [("a-6b5cc6bb78", "6b5cc6bb78".to_owned()), ("x", "A_b".to_owned()), ("x", "b".repeat(253))]
+        {
+            let made = name_after(name, hash);
+            assert!(made != name && made.len() == "a-".len() + 16, "{made}");
+        }
+    }
+
+    #[test]
+    fn names_are_never_too_long() {
+        for set in ["a".repeat(253), format!("{}-.{}", "a".repeat(235), "b".repeat(16)), "a.".repeat(126)] {
+            for collisions in [0, 1] {
+                let made = created(settle(&set, &spec("agent:1", json!([])), &[], collisions));
+                let (start, end) = made.name.rsplit_once('-').unwrap();
+                assert!(made.name.len() <= 253 && end.len() == 16, "{}", made.name);
+                assert!(set.starts_with(start) && start.ends_with(|last: char| last.is_alphanumeric()), "{start}");
+            }
+        }
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn progress(set: &DaemonSet) -> Progress {
     let (outdated, unavailable) = (desired - updated, desired - available);
     let rolling = set.spec.rolling_update();
     let is_on_delete = set.spec.update_strategy_type() == UpdateStrategyType::OnDelete;
-    let is_paused = rolling.paused() && !is_on_delete;
+    let is_paused = rolling.paused();
     // A rollout that the controller calls over has updated all it may. Without its word, the partition says how many.
     let has = |kind: &str, status: &str| condition(set, kind).is_some_and(|known| known.status == status);
     let is_degraded = has("Degraded", "True");
@@ -204,8 +204,7 @@ pub fn pause(set: &DaemonSet, paused: bool) -> Result<Value, ChangeError> {
 
 /// The merge patch that replaces every pod by one like it. `at` is the time, in RFC 3339.
 pub fn restart(set: &DaemonSet, at: &str) -> Result<Value, ChangeError> {
-    let is_on_delete = set.spec.update_strategy_type() == UpdateStrategyType::OnDelete;
-    if set.spec.rolling_update().paused() && !is_on_delete {
+    if set.spec.rolling_update().paused() {
         return Err(ChangeError::Paused);
     }
     if set.spec.template.0["metadata"]["annotations"][RESTARTED_ANNOTATION] == at {

@@ -24,9 +24,9 @@ pub struct Malformed {
 
 /// A node, as far as planning looks at it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NodeRecord {
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) taints: Vec<Taint>,
+pub(crate) struct NodeRecord {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) taints: Vec<Taint>,
 }
 
 /// Whether planning knows the kind, be it in another version.
@@ -61,7 +61,7 @@ pub(super) fn labels_of(object: &Value) -> BTreeMap<String, String> {
     labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-pub(super) fn record(object: &Value) -> NodeRecord {
+pub(crate) fn record(object: &Value) -> NodeRecord {
     let taints = object.pointer("/spec/taints").and_then(Value::as_array).into_iter().flatten();
     let taint = |taint: &Value| Taint {
         key: text(taint, "/key").to_owned(),

@@ -66,9 +66,7 @@ impl HistoryView {
         sorted.sort_by_key(|facts| (facts.revision.number, &facts.revision.name));
         let status = set.status.as_ref();
         let current = status.and_then(|status| status.current_revision.as_deref());
-        // Before the controller says so, the newest by number.
-        let newest = sorted.last().map(|facts| facts.revision.name.as_str());
-        let update = status.and_then(|status| status.update_revision.as_deref()).or(newest);
+        let update = newest(&sorted, status.and_then(|status| status.update_revision.as_deref()));
         let carried: Vec<Option<&str>> = pods.iter().map(|pod| revision_of(pod, &sorted, set, update)).collect();
         let view = |facts: &&RevisionFacts| {
             let Revision { name, number, .. } = &facts.revision;
@@ -121,6 +119,16 @@ impl HistoryView {
             role.to_owned(),
         ]
     }
+}
+
+/// The revision that is rolled out: the newest of those with the hash that the status names, since a change of patches
+/// alone leaves it as it is. Before a controller says so, the newest of all. The last version of dapple named it by name.
+fn newest<'a>(sorted: &[&'a RevisionFacts], told: Option<&str>) -> Option<&'a str> {
+    let is_it = |facts: &&&RevisionFacts| match told {
+        Some(told) => facts.revision.hash == told || facts.revision.name == told,
+        None => true,
+    };
+    sorted.iter().rev().find(is_it).map(|facts| facts.revision.name.as_str())
 }
 
 /// The revision that a pod has. One that the newest revision would make just so has that, whatever it was made from: a

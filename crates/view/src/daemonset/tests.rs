@@ -18,7 +18,7 @@ fn set(name: &str, more: Value, status: Value) -> DaemonSet {
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let mut whole = json!({"observedGeneration": 1, "desiredNumberScheduled": 6, "currentNumberScheduled": 6,
         "updatedNumberScheduled": 6, "numberReady": 6, "numberAvailable": 6,
-        "currentRevision": format!("{name}-5d8f"), "updateRevision": format!("{name}-77c1")});
+        "currentRevision": format!("{name}-5d8f"), "updateRevision": "77c1"});
     whole.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
     serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default", "generation": 1,
         "creationTimestamp": "2026-11-13T11:00:00Z"}, "spec": spec, "status": whole}))
@@ -158,6 +158,23 @@ fn without_counts_per_variant_there_is_one_only_where_no_patch_is() {
     assert_eq!(DaemonSetView::new(&unknown, &[], now()).variants, []);
 }
 
+#[test]
+fn of_revisions_with_one_hash_the_newest_is_rolled_out() {
+    let revisions = [
+        revision(1, "77c1", None, json!({})),
+        revision(2, "77c1", None, json!({})),
+        revision(3, "other", None, json!({})),
+    ];
+    let newest = |told: Value| -> Vec<i64> {
+        let view = HistoryView::new(&set("agent", json!({}), json!({"updateRevision": told})), &revisions, &[], now());
+        view.revisions.iter().filter(|row| row.is_update).map(|row| row.revision).collect()
+    };
+    assert_eq!(newest(json!("77c1")), [2], "it has other patches");
+    assert_eq!(newest(json!("agent-0a")), [1], "as the last version of dapple named it");
+    assert_eq!(newest(Value::Null), [3], "before a controller says so");
+    assert_eq!(newest(json!("unknown")), Vec::<i64>::new());
+}
+
 fn revision(number: i64, hash: &str, cause: Option<&str>, data: Value) -> RevisionFacts {
     let name = ["agent-0a", "agent-5d8f", "agent-77c1"][usize::try_from(number - 1).unwrap()].to_owned();
     let revision = Revision { name, number, hash: hash.to_owned(), form: 2, began: 0, data };
@@ -169,7 +186,7 @@ fn history_says_who_has_what_and_why() {
     let caused =
         json!({"spec": {"template": {"metadata": {"annotations": {"kubernetes.io/change-cause": "of template"}}}}});
     let revisions = [
-        revision(3, "h3", None, json!({})),
+        revision(3, "77c1", None, json!({})),
         revision(1, "h1", Some("first"), json!({})),
         revision(2, "h2", None, caused),
     ];
@@ -183,7 +200,7 @@ fn history_says_who_has_what_and_why() {
         of("a", "h2", None),
         of("b", "patched-2", Some("agent-5d8f")),
         // Made from the second, and what the third says too.
-        of("c", "h3", Some("agent-5d8f")),
+        of("c", "77c1", Some("agent-5d8f")),
         of("d", "v3", Some("agent-5d8f")),
         of("e", "unknown", Some("agent-collected")),
         PodFacts { is_terminating: true, ..of("f", "h1", None) },

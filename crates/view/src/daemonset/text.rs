@@ -20,7 +20,7 @@ enum Line {
     Across(String),
 }
 
-/// All of them in one table; `wide` with strategy, images and the revisions' whole names.
+/// All of them in one table; `wide` with strategy and images.
 pub fn table(views: &[DaemonSetView], colour: bool, wide: bool) -> String {
     let mut head = vec!["NAME", "DESIRED", "UPDATED", "READY", "AVAILABLE", "AGE", "REVISION", "STATE"];
     if wide {
@@ -78,12 +78,13 @@ impl DaemonSetView {
             "NotBegun" | "OnDelete" => Tone::Aside,
             _ => Tone::Warning,
         };
+        // The last version of dapple had the name of the ControllerRevision there.
         let revision = self.update_revision.as_deref().unwrap_or_default();
-        let short = revision.strip_prefix(&format!("{}-", self.name)).unwrap_or(revision);
+        let hash = revision.strip_prefix(&format!("{}-", self.name)).unwrap_or(revision);
         let mut cells = vec![(harmless(&format!("{}/{}", self.namespace, self.name)), Some(Tone::Heading))];
         cells.extend(numbers(&self.counts));
         cells.push((self.created.map(|created| age(created, self.now)).unwrap_or_default(), None));
-        cells.push((harmless(if wide { revision } else { short }), None));
+        cells.push((harmless(hash), None));
         cells.push((self.state_text.clone(), Some(tone)));
         if wide {
             cells.push((self.strategy.to_owned(), None));
