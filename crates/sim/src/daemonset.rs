@@ -1,7 +1,10 @@
 //! The DaemonSet in the simulator.
 
+mod held;
 pub mod properties;
+mod rollout;
 pub mod script;
+mod story;
 mod view;
 
 /// The namespace of everything.

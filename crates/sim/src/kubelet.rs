@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::object::{list, text};
 
 /// Pods whose image ends so never become ready.
-pub const BAD_IMAGE: &str = ":bad";
+pub const BAD_IMAGE: &str = "bad";
 
 /// What a kubelet has to say.
 pub enum Status {

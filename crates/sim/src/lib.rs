@@ -5,6 +5,8 @@ pub mod clock;
 pub mod daemonset;
 pub mod faults;
 pub mod group;
+pub mod health;
+pub mod hook;
 pub mod hunt;
 pub mod kubelet;
 pub mod network;

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// The taint of a node that is shut down for good.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
 /// A text, empty if it is none.
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -28,7 +31,23 @@ pub fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
+/// The status of the Ready condition of a pod or a node; empty if it has none.
+pub fn ready_of(object: &Value) -> &str {
+    let ready = list(&object["status"]["conditions"]).iter().find(|known| known["type"] == "Ready");
+    ready.map_or("", |ready| text(&ready["status"]))
+}
+
 /// Whether the Ready condition of a pod or a node is True.
 pub fn is_ready(object: &Value) -> bool {
-    list(&object["status"]["conditions"]).iter().any(|known| known["type"] == "Ready" && known["status"] == "True")
+    ready_of(object) == "True"
+}
+
+/// The images that the containers of a pod run.
+pub fn running_images(pod: &Value) -> impl Iterator<Item = &str> {
+    list(&pod["status"]["containerStatuses"]).iter().map(|container| text(&container["image"]))
+}
+
+/// Whether an administrator has taken a node out of service for good.
+pub fn is_out_of_service(node: &Value) -> bool {
+    list(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == OUT_OF_SERVICE)
 }

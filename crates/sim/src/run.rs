@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::WallClock;
 use crate::faults::Faults;
+use crate::health::{self, not_ready, patch_status};
 use crate::network::Link;
 use crate::object::{path_of, text};
 use crate::scenario::Scenario;
@@ -228,7 +229,12 @@ impl Run {
     }
 
     fn edit(&self, actor: Actor, edit: &Edit) -> (u16, Value) {
-        self.sim.ask(actor, edit.method.clone(), &edit.path, edit.body.as_ref())
+        let mut body = edit.body.clone();
+        // A kubelet that begins says since when its node is well.
+        if let Some(Value::Array(conditions)) = body.as_mut().and_then(|body| body.pointer_mut("/status/conditions")) {
+            conditions.iter_mut().for_each(|known| known["lastTransitionTime"] = json!(health::now(&self.sim)));
+        }
+        self.sim.ask(actor, edit.method.clone(), &edit.path, body.as_ref())
     }
 
     fn happen(&mut self, event: &Event) {
@@ -246,7 +252,23 @@ impl Run {
                     self.sim.bell.notify_one();
                 }
             }
-            Event::NodeReady { node, is_ready } => self.node_ready(node, *is_ready),
+            Event::NodeReady { node, is_ready } => {
+                self.sim.with_world(|world| world.is_well(node));
+                health::set_ready(&self.sim, node, if *is_ready { "True" } else { "False" });
+            }
+            Event::NodeLost { node } => {
+                self.sim.with_world(|world| world.is_well(node));
+                health::set_ready(&self.sim, node, "Unknown");
+            }
+            Event::Taint { node, key, effect, is_there } => health::taint(&self.sim, node, (key, effect), *is_there),
+            Event::MendNodes => {
+                for node in self.sim.server.list("nodes") {
+                    let name = text(&node["metadata"]["name"]);
+                    health::set_ready(&self.sim, name, "True");
+                    let none = json!({"spec": {"taints": null}});
+                    self.sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{name}"), Some(&none));
+                }
+            }
             Event::DeletePods { node } => {
                 for pod in self.pods_on(node) {
                     self.sim.ask(Actor::User, Method::DELETE, &path_of(&pod), None);
@@ -255,14 +277,14 @@ impl Run {
             Event::Unready { node, lasts } => {
                 for pod in self.pods_on(node) {
                     self.sim.with_world(|world| world.unready(&pod, Instant::now() + *lasts));
-                    self.patch_status(&pod, &not_ready(&pod));
+                    patch_status(&self.sim, &pod, &not_ready(&pod));
                 }
             }
             Event::Fail { node } => {
                 for pod in self.pods_on(node) {
                     let mut status = not_ready(&pod);
                     status["phase"] = json!("Failed");
-                    self.patch_status(&pod, &status);
+                    patch_status(&self.sim, &pod, &status);
                 }
             }
             Event::Kill { slot, back_after } => {
@@ -296,33 +318,4 @@ impl Run {
         pods.retain(|pod| pod["spec"]["nodeName"] == node);
         pods
     }
-
-    fn patch_status(&self, pod: &Value, status: &Value) {
-        let path = format!("{}/status", path_of(pod));
-        self.sim.ask(Actor::World, Method::PATCH, &path, Some(&json!({"status": status})));
-    }
-
-    fn node_ready(&self, node: &str, is_ready: bool) {
-        let status = if is_ready { "True" } else { "False" };
-        let conditions = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
-        self.sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{node}/status"), Some(&conditions));
-        let pods = self.pods_on(node);
-        if is_ready {
-            self.sim.with_world(|world| world.wake(&pods, Instant::now()));
-        } else {
-            pods.iter().for_each(|pod| self.patch_status(pod, &not_ready(pod)));
-        }
-        self.sim.bell.notify_one();
-    }
-}
-
-/// The status of a pod with its Ready condition False.
-fn not_ready(pod: &Value) -> Value {
-    let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    for condition in &mut conditions {
-        if condition["type"] == "Ready" {
-            condition["status"] = json!("False");
-        }
-    }
-    json!({"conditions": conditions})
 }

@@ -12,7 +12,9 @@ pub struct Scenario {
     pub family: Family,
     /// The script that follows from a seed.
     pub script: fn(u64) -> Script,
-    /// And the one that followed from it before there were faults of the second kind.
+    /// The one that followed from it before there were stories.
+    pub second: fn(u64) -> Script,
+    /// And the one before there were faults of the second kind.
     pub plain: fn(u64) -> Script,
     /// What must hold.
     pub properties: fn() -> Box<dyn Properties>,
@@ -25,12 +27,14 @@ impl Scenario {
             Family::DaemonSet => Self {
                 family,
                 script: daemonset::script::script,
+                second: daemonset::script::second,
                 plain: daemonset::script::plain,
                 properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
             },
             Family::Group => Self {
                 family,
                 script: group::script::script,
+                second: group::script::script,
                 plain: group::script::plain,
                 properties: || Box::<group::properties::GroupProperties>::default(),
             },

@@ -37,6 +37,24 @@ pub enum Event {
         /// Whether it is.
         is_ready: bool,
     },
+    /// The kubelet of a node falls silent.
+    NodeLost {
+        /// Which.
+        node: String,
+    },
+    /// A node gets a taint beside those that it has, or loses it.
+    Taint {
+        /// Which.
+        node: String,
+        /// The taint's key.
+        key: &'static str,
+        /// What it does to pods that do not tolerate it.
+        effect: &'static str,
+        /// Whether it is there from now on.
+        is_there: bool,
+    },
+    /// All nodes are well, and without taints.
+    MendNodes,
     /// A user deletes the pods of a node.
     DeletePods {
         /// Which.
@@ -105,6 +123,10 @@ impl fmt::Display for Event {
             Self::Node(edit) => f.write_str(&edit.what),
             Self::NodeReady { node, is_ready: true } => write!(f, "{node} is well again"),
             Self::NodeReady { node, is_ready: false } => write!(f, "{node} is not well"),
+            Self::NodeLost { node } => write!(f, "the kubelet of {node} falls silent"),
+            Self::Taint { node, key, effect, is_there: true } => write!(f, "{node} gets the taint {key}:{effect}"),
+            Self::Taint { node, key, .. } => write!(f, "{node} loses the taint {key}"),
+            Self::MendNodes => f.write_str("all nodes are well, and without taints"),
             Self::DeletePods { node } => write!(f, "a user deletes the pods on {node}"),
             Self::Unready { node, lasts } => write!(f, "the pods on {node} are not ready for {lasts:?}"),
             Self::Fail { node } => write!(f, "the pods on {node} fail"),

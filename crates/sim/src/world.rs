@@ -8,10 +8,15 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::health::{self, illness_of};
+use crate::hook;
 use crate::kubelet::{Status, status};
-use crate::object::{asked_node, is_ready, is_terminating, path_of, text};
+use crate::object::{asked_node, is_out_of_service, is_ready, is_terminating, list, path_of, running_images, text};
 use crate::server::{Change, ChangeKind};
 use crate::sim::{Actor, Sim};
+
+/// So long after a node was taken out of service its pods are taken away.
+const EVICTS_AFTER: Duration = Duration::from_secs(20);
 
 /// Something to be done.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +25,14 @@ enum Due {
     Pod(String, String),
     /// Garbage is collected.
     Garbage,
-    /// Pods of nodes that are gone are taken away.
+    /// Pods of nodes that are gone, or out of service, are taken away.
     Abandoned,
+    /// A node falls ill of what runs there.
+    Ails(String),
+    /// A node gets well, if what made it ill is gone.
+    Heals(String),
+    /// Whoever holds pods of a set with hooks looks at one.
+    Hook(String, String),
 }
 
 /// How fast things are, in milliseconds.
@@ -33,6 +44,14 @@ pub struct Habits {
     pub ending: u64,
     /// The part of pods that end by themselves, soon after they began.
     pub crashes: f64,
+    /// So long after what makes it ill runs there a node falls ill.
+    pub ails_after: u64,
+    /// So long after that is gone it gets well.
+    pub heals_after: u64,
+    /// Whether pods of nodes that are not ready are set not ready.
+    pub marks_pods: bool,
+    /// Whether nodes that are not ready get the taints of their condition.
+    pub taints: bool,
 }
 
 impl Habits {
@@ -42,6 +61,10 @@ impl Habits {
             kubelet: [20, 500, 10_000][random.usize(0..3)],
             ending: [20, 2_000, 30_000][random.usize(0..3)],
             crashes: [0.0, 0.0, 0.05][random.usize(0..3)],
+            ails_after: 30_000,
+            heals_after: 10_000,
+            marks_pods: true,
+            taints: false,
         }
     }
 }
@@ -59,6 +82,10 @@ pub struct World {
     unready: BTreeMap<String, Instant>,
     /// UIDs of pods that end by themselves.
     doomed: BTreeSet<String>,
+    /// Nodes that are not ready because of what runs there. Their kubelets answer.
+    ailing: BTreeSet<String>,
+    /// Whether nobody falls ill any more.
+    is_calm: bool,
 }
 
 impl World {
@@ -72,11 +99,19 @@ impl World {
             number: 0,
             unready: BTreeMap::new(),
             doomed: BTreeSet::new(),
+            ailing: BTreeSet::new(),
+            is_calm: false,
         }
     }
 
-    /// From now on pods do not end by themselves.
+    /// Its habits.
+    pub fn habits(&self) -> Habits {
+        self.habits
+    }
+
+    /// From now on pods do not end by themselves, and nodes do not fall ill.
     pub fn calm(&mut self) {
+        self.is_calm = true;
         self.habits.crashes = 0.0;
         self.doomed.clear();
         self.unready.clear();
@@ -88,10 +123,31 @@ impl World {
         self.at(until, due_pod(pod));
     }
 
+    /// A node falls ill; false if nobody does any more.
+    pub fn falls_ill(&mut self, node: &str, status: &str) -> bool {
+        if !self.is_calm && status == "False" {
+            self.ailing.insert(node.to_owned());
+        }
+        !self.is_calm
+    }
+
+    /// Whether a node is ill of what runs there, and its kubelet answers.
+    pub fn is_ailing(&self, node: &str) -> bool {
+        self.ailing.contains(node)
+    }
+
+    /// A node is well, or is ill for another reason.
+    pub fn is_well(&mut self, node: &str) {
+        self.ailing.remove(node);
+    }
+
     /// Sees what has changed; true if there is something to do about it sooner than anything else.
     pub fn observe(&mut self, change: &Change, now: Instant) -> bool {
         let before = self.next();
         let object = &change.object;
+        if change.resource == "pods" {
+            self.observe_illness(object, now);
+        }
         match (change.resource, change.kind) {
             ("pods", ChangeKind::Deleted) => {
                 self.unready.remove(text(&object["metadata"]["uid"]));
@@ -105,6 +161,7 @@ impl World {
                 self.within(now, most, due_pod(object));
             }
             ("nodes", ChangeKind::Deleted) => self.within(now, 60_000, Due::Abandoned),
+            ("nodes", _) if is_out_of_service(object) => self.at(now + EVICTS_AFTER, Due::Abandoned),
             _ => {}
         }
         // Whoever has an owner may have lost it, and whoever goes may leave somebody behind.
@@ -116,6 +173,18 @@ impl World {
             self.within(now, 2_000, Due::Garbage);
         }
         self.next() != before
+    }
+
+    /// What makes a node ill may be gone, and whoever holds a pod may have to let go.
+    fn observe_illness(&mut self, pod: &Value, now: Instant) {
+        let node = text(&pod["spec"]["nodeName"]);
+        if self.ailing.contains(node) {
+            self.at(now + Duration::from_millis(self.habits.heals_after), Due::Heals(node.to_owned()));
+        }
+        if hook::next(pod).is_some() {
+            let Due::Pod(namespace, name) = due_pod(pod) else { return };
+            self.at(now + hook::TAKES, Due::Hook(namespace, name));
+        }
     }
 
     /// Pods are looked at again.
@@ -166,15 +235,28 @@ pub fn turn(sim: &Sim) {
             Due::Pod(namespace, name) => look_at(sim, &namespace, &name),
             Due::Garbage => while sim.collect_garbage() {},
             Due::Abandoned => {
-                for pod in sim.server.list("pods") {
-                    let node = text(&pod["spec"]["nodeName"]);
-                    if !node.is_empty() && sim.server.get("nodes", "", node).is_none() {
-                        remove(sim, &pod);
-                    }
+                for pod in sim.server.list("pods").iter().filter(|pod| is_abandoned(sim, pod)) {
+                    remove(sim, pod);
+                }
+            }
+            Due::Ails(node) => health::fall_ill(sim, &node),
+            Due::Heals(node) => health::get_well(sim, &node),
+            Due::Hook(namespace, name) => {
+                let pod = sim.server.get("pods", &namespace, &name);
+                if let Some((pod, patch)) = pod.and_then(|pod| hook::next(&pod).map(|patch| (pod, patch))) {
+                    sim.ask(Actor::World, Method::PATCH, &path_of(&pod), Some(&patch));
                 }
             }
         }
     }
+}
+
+/// Whether the node of a pod is gone, or out of service and not tolerated.
+fn is_abandoned(sim: &Sim, pod: &Value) -> bool {
+    let node = text(&pod["spec"]["nodeName"]);
+    let tolerates_all = list(&pod["spec"]["tolerations"]).iter().any(|known| known["key"].is_null());
+    let found = sim.server.get("nodes", "", node);
+    !node.is_empty() && found.is_none_or(|node| is_out_of_service(&node) && !is_ready(&node) && !tolerates_all)
 }
 
 fn remove(sim: &Sim, pod: &Value) {
@@ -188,8 +270,9 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
     if node.is_empty() {
         return bind(sim, &pod);
     }
-    // A node that is not well has no kubelet that does anything.
-    if !sim.server.get("nodes", "", node).is_some_and(|node| is_ready(&node)) {
+    // A node that is not well has no kubelet that does anything, unless it is ill of what runs there, and says so.
+    let is_ailing = sim.with_world(|world| world.is_ailing(node));
+    if !sim.server.get("nodes", "", node).is_some_and(|node| is_ready(&node) || is_ailing) {
         return;
     }
     if is_terminating(&pod) {
@@ -202,18 +285,15 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
         if let Some(until) = until {
             world.at(until, due_pod(&pod));
         }
-        (world.doomed.contains(uid), until.is_some())
+        if running_images(&pod).any(|image| illness_of(image).is_some()) && !is_ailing && !world.is_calm {
+            world.at(now + Duration::from_millis(world.habits.ails_after), Due::Ails(node.to_owned()));
+        }
+        (world.doomed.contains(uid), until.is_some() || (is_ailing && world.habits.marks_pods))
     });
-    let clock = dapple_control::env::Clock::now(&sim.clock).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    match status(&pod, &clock, is_doomed, is_held) {
+    match status(&pod, &health::now(sim), is_doomed, is_held) {
         Status::Same => {}
         Status::Is { status, again } => {
-            sim.ask(
-                Actor::World,
-                Method::PATCH,
-                &format!("{}/status", path_of(&pod)),
-                Some(&json!({"status": status})),
-            );
+            health::patch_status(sim, &pod, &status);
             if again {
                 sim.with_world(|world| world.within(now, world.habits.kubelet, due_pod(&pod)));
             }

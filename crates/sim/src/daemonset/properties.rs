@@ -10,6 +10,8 @@ use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
 use http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::held::Held;
+use super::rollout::Rollout;
 use super::view::{
     Asked, asked, controller_of, has_ended, is_as_asked, is_available, is_deletion, is_desired, is_of_set, is_open,
     is_owned_by, is_served, live_on, name_of, node_of,
@@ -22,7 +24,7 @@ use crate::sim::{Properties, Write};
 
 /// A request that was under way for longer may come from a manager that leads no more, or has given it up. It can do no
 /// more than that one thing, on the very version that it was decided on, and is made good.
-const STRAGGLER: Duration = Duration::from_secs(9);
+pub(super) const STRAGGLER: Duration = Duration::from_secs(9);
 
 /// The properties.
 #[derive(Default)]
@@ -43,6 +45,10 @@ pub struct DaemonSetProperties {
     changed: BTreeMap<String, Duration>,
     /// What was asked for, and until when; the last holds now.
     asked: Vec<(Duration, Asked)>,
+    /// How far rollouts have come.
+    rollout: Rollout,
+    /// What nodes are held back at.
+    held: Held,
 }
 
 impl Properties for DaemonSetProperties {
@@ -64,6 +70,10 @@ impl Properties for DaemonSetProperties {
         self.only_what_is_ours(write)?;
         if ["pods", "nodes", SETS].contains(&write.change.resource) {
             self.ask(write, server);
+        }
+        if ["pods", "nodes", SETS, "controllerrevisions.apps"].contains(&write.change.resource) {
+            self.rollout.see(write, server, &self.asked)?;
+            self.held.see(write, server, &self.asked, &self.rollout)?;
         }
         match write.change.resource {
             "pods" => {
@@ -162,7 +172,7 @@ impl DaemonSetProperties {
         let asked = asked(server);
         self.asked.retain(|(until, _)| *until + memory >= now);
         match self.asked.last_mut() {
-            Some((until, last)) if *last == asked => *until = now,
+            Some((until, last)) if last.is_same(&asked) => (*until, *last) = (now, asked),
             Some((until, _)) => {
                 *until = now;
                 self.asked.push((now, asked));
@@ -192,6 +202,9 @@ impl DaemonSetProperties {
         let pods_here = here.len();
         if !is_its(pod) {
             return Ok(());
+        }
+        if write.is_ours() && change == ChangeKind::Added {
+            is_alone_of_its_kind(pod, &node, server)?;
         }
         if write.is_ours() && change == ChangeKind::Added && write.under_way < STRAGGLER {
             let name = text(&pod["metadata"]["name"]);
@@ -326,6 +339,21 @@ impl DaemonSetProperties {
     }
 }
 
+/// However late it comes, a request makes no second pod of one rendering: its name is taken.
+fn is_alone_of_its_kind(pod: &Value, node: &str, server: &Server) -> Result<(), String> {
+    let rendering = |pod: &Value| (controller_of(pod).cloned(), pod["metadata"]["labels"][HASH_LABEL].clone());
+    let is_same = |other: &Value| {
+        other["metadata"]["uid"] != pod["metadata"]["uid"]
+            && node_of(other) == node
+            && !has_ended(other)
+            && rendering(other) == rendering(pod)
+    };
+    match server.list("pods").iter().find(|other| is_same(other)) {
+        Some(other) => Err(format!("a second pod of one rendering on {node}: {} and {}", name_of(other), name_of(pod))),
+        None => Ok(()),
+    }
+}
+
 fn status_is_true(set: &Value, nodes: usize) -> Result<(), String> {
     let status = &set["status"];
     if status["observedGeneration"] != set["metadata"]["generation"] {
@@ -350,11 +378,20 @@ fn revisions_are_few(set: &Value, server: &Server) -> Result<(), String> {
         .filter(|pod| is_of_set(pod))
         .map(|pod| text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]))
         .collect();
-    let spare = |revision: &Value| {
-        let name = text(&revision["metadata"]["name"]);
-        is_of_set(revision) && set["status"]["updateRevision"] != name && !used.contains(name)
+    let mut revisions = server.list("controllerrevisions.apps");
+    revisions.retain(|revision| is_owned_by(revision, set));
+    let Some(newest) = revisions.iter().max_by_key(|revision| revision["revision"].as_i64()) else {
+        return Err("there is no revision".into());
     };
+    if set["status"]["currentRevision"] != newest["metadata"]["name"] {
+        return Err(format!("the current revision is still {}", set["status"]["currentRevision"]));
+    }
+    let hash = &newest["metadata"]["labels"][HASH_LABEL];
+    if ![hash, &newest["metadata"]["name"]].contains(&&set["status"]["updateRevision"]) {
+        return Err(format!("the update revision is {}, not {hash}", set["status"]["updateRevision"]));
+    }
+    let spare = |revision: &Value| name_of(revision) != name_of(newest) && !used.contains(name_of(revision));
     let most = set["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;
-    let kept = server.list("controllerrevisions.apps").iter().filter(|revision| spare(revision)).count();
+    let kept = revisions.iter().filter(|revision| spare(revision)).count();
     if kept > most { Err(format!("{kept} old revisions are kept, not {most}")) } else { Ok(()) }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{NAME, NAMESPACE};
+use super::{NAME, NAMESPACE, story};
 use crate::faults::Weather;
 use crate::nodes::{DISK, DISKS, Nodes, node_comes};
 use crate::script::{Edit, Event, Script};
@@ -13,6 +13,13 @@ use crate::world::Habits;
 
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0057_0217);
+    // Some are as they were before there were stories.
+    if random.u8(0..4) == 0 { second(seed) } else { story::tell(second(seed), &mut random) }
+}
+
+/// The script of a seed as it was before there were stories: what seeds found then, they find still.
+pub fn second(seed: u64) -> Script {
     let mut script = plain(seed);
     let mut random = fastrand::Rng::with_seed(seed ^ 0x005e_c04d);
     script.weather = script.weather.with_second(&mut random);
@@ -141,7 +148,7 @@ fn create(set: Value) -> Edit {
     Edit { what: format!("creates the set: {set}"), method: Method::POST, path: path(), body: Some(set) }
 }
 
-fn change(what: String, patch: Value) -> Event {
+pub(super) fn change(what: String, patch: Value) -> Event {
     Event::User(Edit { what, method: Method::PATCH, path: format!("{}/{NAME}", path()), body: Some(patch) })
 }
 

@@ -4,6 +4,7 @@
 mod case;
 mod conformance;
 mod forgotten;
+mod illness;
 mod malformed;
 mod mutants;
 mod normal;

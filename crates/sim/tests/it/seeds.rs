@@ -58,7 +58,7 @@ fn every_family_holds_for_every_seed() {
     }
 }
 
-/// Seeds of DaemonSets that have found a bug, beyond those of every test run.
+/// Seeds of DaemonSets that have found a bug before there were stories, beyond those of every test run.
 const ONCE_BROKEN: [u64; 3] = [33547, 86621, 145_091];
 
 /// As well, before there were faults of the second kind.
@@ -70,8 +70,9 @@ const ONCE_BROKEN_PLAINLY: [u64; 23] = [
 #[test]
 fn what_was_found_once_is_not_found_again() {
     let whole = Scenario::of(Family::DaemonSet);
+    let second = Scenario { script: whole.second, ..Scenario::of(Family::DaemonSet) };
     let plain = Scenario { script: whole.plain, ..Scenario::of(Family::DaemonSet) };
-    for (scenario, seeds) in [(&whole, &ONCE_BROKEN[..]), (&plain, &ONCE_BROKEN_PLAINLY)] {
+    for (scenario, seeds) in [(&second, &ONCE_BROKEN[..]), (&plain, &ONCE_BROKEN_PLAINLY)] {
         for seed in seeds {
             let sum = sweep(scenario, *seed..seed + 1, None, |_, _| {}).unwrap();
             assert_eq!(sum.failed, [], "seed {seed}");

@@ -1,0 +1,355 @@
+//! How far rollouts may go: nodes that one has touched count until they are well, whatever befalls them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
+use serde_json::Value;
+
+use super::properties::STRAGGLER;
+use super::view::{
+    Asked, begins, has_custom_taint, has_ended, is_available, is_begun, is_deletion, is_owned_by, name_of, node_of,
+};
+use super::{NAME, NAMESPACE, SETS};
+use crate::health::illness_of;
+use crate::object::{is_out_of_service, is_ready, is_terminating, list, ready_of, running_images, text};
+use crate::server::{ChangeKind, Server};
+use crate::sim::{Actor, Write};
+
+/// Longer than any node takes to fall ill: a set that waits for so long sees what its first nodes come to.
+const PATIENT: i64 = 60;
+/// Whoever is no further behind than this sees a node fall ill before its pod counts as available.
+const ATTENTIVE: Duration = Duration::from_secs(6);
+
+/// A node, and the set's pods there.
+pub(super) struct Place {
+    pub(super) node: Arc<Value>,
+    pub(super) pods: Vec<Arc<Value>>,
+}
+
+impl Place {
+    fn name(&self) -> &str {
+        name_of(&self.node)
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = &Arc<Value>> {
+        self.pods.iter().filter(|pod| !has_ended(pod))
+    }
+
+    /// Whether the node is well: its pod is available, and it is ready itself.
+    pub(super) fn is_well(&self, set: &Value, now: Duration) -> bool {
+        is_ready(&self.node) && self.live().any(|pod| is_available(pod, set, now) && !is_begun(pod))
+    }
+}
+
+/// All nodes with the pods of a set.
+pub(super) fn places(server: &Server, set: &Value) -> Vec<Place> {
+    let mut places: Vec<Place> =
+        server.list("nodes").into_iter().map(|node| Place { node, pods: Vec::new() }).collect();
+    for pod in server.list("pods").into_iter().filter(|pod| is_owned_by(pod, set)) {
+        if let Some(place) = places.iter_mut().find(|place| place.name() == node_of(&pod)) {
+            place.pods.push(pod);
+        }
+    }
+    places
+}
+
+/// What is known of the rollout.
+#[derive(Default)]
+pub(super) struct Rollout {
+    /// The UID of the set.
+    set: String,
+    /// Name and number of the newest revision.
+    newest: (String, i64),
+    /// The number of the revision that the status calls current.
+    current: Option<i64>,
+    /// Numbers of all revisions, by name.
+    numbers: BTreeMap<String, i64>,
+    /// When the newest revision became so.
+    began: Duration,
+    /// By UID of a pod: when a manager made it or changed it last.
+    written: BTreeMap<String, Duration>,
+    /// By UID of a pod: when its deletion was asked for.
+    leaving: BTreeMap<String, Duration>,
+    /// By node: when a manager last asked for the deletion of a pod there.
+    deleted: BTreeMap<String, Duration>,
+    /// Nodes that count, since when.
+    counted: BTreeMap<String, Duration>,
+    /// Nodes that count or did, with until when.
+    until: BTreeMap<String, Duration>,
+    /// Nodes that a manager has begun with and that have not been well since, with who it was.
+    begun: BTreeMap<String, Actor>,
+    /// Nodes whose kubelets are silent, since when.
+    silent: BTreeMap<String, Duration>,
+    /// The most that could be under way at once since no node was ill.
+    most: usize,
+    /// The longest that anybody may have been behind in this run.
+    behind: Duration,
+}
+
+impl Rollout {
+    /// Looks at a write. `asked` is all that was asked for of late.
+    pub(super) fn see(
+        &mut self,
+        write: &Write<'_>,
+        server: &Server,
+        asked: &[(Duration, Asked)],
+    ) -> Result<(), String> {
+        self.behind = self.behind.max(write.memory);
+        let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Ok(()) };
+        let uid = text(&set["metadata"]["uid"]);
+        if self.set != uid {
+            *self = Self {
+                set: uid.to_owned(),
+                behind: self.behind,
+                silent: std::mem::take(&mut self.silent),
+                ..Self::default()
+            };
+        }
+        self.note(write, server, &set);
+        let places = places(server, &set);
+        self.note_well(write, &set, &places);
+        let began = self.slot(write, &set, &places);
+        self.count(write.at, &set, &places, asked);
+        match write.change.resource {
+            "pods" if write.is_ours() && write.under_way < STRAGGLER => {
+                self.leaves_the_silent_alone(write, server)?;
+                began.map_or(Ok(()), |node| self.is_within_budget(write, &node, &places, asked))
+            }
+            "nodes" => self.is_no_cascade(&set, &places, asked),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a pod is of the newest revision, and has been given it by a manager since that is so.
+    pub(super) fn is_given(&self, pod: &Value) -> bool {
+        let written = self.written.get(text(&pod["metadata"]["uid"]));
+        pod["metadata"]["annotations"][REVISION_ANNOTATION] == self.newest.0.as_str()
+            && written.is_some_and(|written| *written > self.began)
+    }
+
+    /// Remembers what properties of later writes are about.
+    fn note(&mut self, write: &Write<'_>, server: &Server, set: &Value) {
+        let object = &write.change.object;
+        let name = name_of(object).to_owned();
+        let is_gone = write.change.kind == ChangeKind::Deleted;
+        match write.change.resource {
+            "nodes" if !is_gone && ready_of(object) == "Unknown" => _ = self.silent.entry(name).or_insert(write.at),
+            "nodes" => _ = self.silent.remove(&name),
+            "pods" => self.note_pod(write),
+            _ => {}
+        }
+        if ["controllerrevisions.apps", SETS].contains(&write.change.resource) {
+            let number = |revision: &Value| revision["revision"].as_i64().unwrap_or(0);
+            let owned: Vec<_> =
+                server.list("controllerrevisions.apps").into_iter().filter(|of| is_owned_by(of, set)).collect();
+            let newest = owned.iter().map(|of| (number(of), name_of(of))).max();
+            let newest = newest.map(|(number, name)| (name.to_owned(), number)).unwrap_or_default();
+            if newest != self.newest {
+                self.newest = newest;
+                self.began = write.at;
+            }
+            let current = owned.iter().find(|of| set["status"]["currentRevision"] == name_of(of));
+            self.current = current.map(|of| number(of));
+            self.numbers = owned.iter().map(|of| (name_of(of).to_owned(), number(of))).collect();
+        }
+    }
+
+    fn note_pod(&mut self, write: &Write<'_>) {
+        let pod = &write.change.object;
+        let uid = text(&pod["metadata"]["uid"]).to_owned();
+        if write.change.kind == ChangeKind::Deleted {
+            self.written.remove(&uid);
+            self.leaving.remove(&uid);
+        } else if is_terminating(pod) {
+            self.leaving.entry(uid.clone()).or_insert(write.at);
+        }
+        if !write.is_ours() {
+            return;
+        }
+        if is_deletion(write) {
+            self.deleted.insert(node_of(pod).to_owned(), write.at);
+            return;
+        }
+        let is_changed = |before: &Arc<Value>| {
+            let revision = |pod: &Value| pod["metadata"]["annotations"][REVISION_ANNOTATION].clone();
+            pod["spec"]["containers"] != before["spec"]["containers"] || revision(pod) != revision(before)
+        };
+        if write.change.previous.as_ref().is_none_or(is_changed) {
+            self.written.insert(uid, write.at);
+        }
+    }
+
+    /// The node on which a manager begins something with this write, if it takes a slot that the node does not have yet.
+    fn slot(&mut self, write: &Write<'_>, set: &Value, places: &[Place]) -> Option<String> {
+        let pod = &write.change.object;
+        if write.change.resource != "pods" || !write.is_ours() || !is_owned_by(pod, set) {
+            return None;
+        }
+        let place = places.iter().find(|place| place.name() == node_of(pod))?;
+        if is_out_of_service(&place.node) {
+            return None;
+        }
+        let live = place.live().count();
+        let is_second = write.change.kind == ChangeKind::Added && live > 1;
+        // One that is too many goes whatever the budget.
+        let is_replaced = begins(write) && live <= usize::from(!is_deletion(write));
+        if !is_second && !is_replaced {
+            return None;
+        }
+        let name = place.name().to_owned();
+        let has_slot = self.counted.contains_key(&name)
+            || self.until.get(&name).is_some_and(|until| *until + write.memory > write.at);
+        self.begun.insert(name.clone(), write.actor);
+        (!has_slot).then_some(name)
+    }
+
+    /// Time alone makes pods available: a node may have been well until this very write.
+    fn note_well(&mut self, write: &Write<'_>, set: &Value, places: &[Place]) {
+        let (object, before) = (&write.change.object, &write.change.previous);
+        let (name, is_pod) = match write.change.resource {
+            "pods" => (node_of(object), true),
+            "nodes" => (name_of(object), false),
+            _ => return,
+        };
+        let (Some(place), Some(before)) = (places.iter().find(|place| place.name() == name), before) else { return };
+        let mut place = Place { node: place.node.clone(), pods: place.pods.clone() };
+        if is_pod {
+            place.pods.retain(|pod| pod["metadata"]["uid"] != object["metadata"]["uid"]);
+            place.pods.push(before.clone());
+        } else {
+            place.node = before.clone();
+        }
+        if place.is_well(set, write.at) && self.counted.remove(name).is_some() {
+            self.until.insert(name.to_owned(), write.at);
+            self.begun.remove(name);
+        }
+    }
+
+    /// Finds out which nodes count.
+    fn count(&mut self, now: Duration, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) {
+        let counted: BTreeSet<&str> =
+            places.iter().filter(|place| self.counts(place, set, now, asked)).map(Place::name).collect();
+        for name in self.counted.keys().filter(|name| !counted.contains(name.as_str())) {
+            self.until.insert(name.clone(), now);
+        }
+        self.counted.retain(|name, _| counted.contains(name.as_str()));
+        for name in counted {
+            self.counted.entry(name.to_owned()).or_insert(now);
+        }
+        self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && !place.is_well(set, now)));
+    }
+
+    /// Whether a node counts, for sure.
+    fn counts(&self, place: &Place, set: &Value, now: Duration, asked: &[(Duration, Asked)]) -> bool {
+        let is_empty = place.pods.is_empty();
+        let may_be_kept_empty = is_empty && asked.iter().any(|(_, asked)| asked.scales_partitioned);
+        if is_out_of_service(&place.node) || place.is_well(set, now) || may_be_kept_empty {
+            return false;
+        }
+        if is_ready(&place.node) {
+            return list(&place.node["spec"]["taints"]).is_empty() || self.is_touched(place);
+        }
+        let written = place.pods.iter().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"])));
+        let last = written.chain(self.deleted.get(place.name())).max().copied().unwrap_or_default();
+        let is_over = |(_, asked): &(Duration, Asked)| asked.soak.is_some_and(|soak| last + soak <= now);
+        self.is_touched(place) && !asked.iter().any(is_over)
+    }
+
+    /// Whether the rollout has touched a node, for sure.
+    fn is_touched(&self, place: &Place) -> bool {
+        let is_since = |when: Option<&Duration>| when.is_some_and(|when| *when > self.began);
+        if place.pods.is_empty() {
+            return is_since(self.deleted.get(place.name())) && !has_custom_taint(&place.node);
+        }
+        let uid = |pod: &Value| text(&pod["metadata"]["uid"]).to_owned();
+        place.pods.iter().any(|pod| match () {
+            () if is_terminating(pod) => is_since(self.leaving.get(&uid(pod))),
+            () if has_ended(pod) => false,
+            () => is_begun(pod) || self.is_given(pod) || self.is_after_current(pod),
+        })
+    }
+
+    /// Whether a pod is of a revision after the current one: a rollout that did not end has left it.
+    fn is_after_current(&self, pod: &Value) -> bool {
+        let number = self.numbers.get(text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]));
+        self.current.zip(number).is_some_and(|(current, number)| *number > current)
+    }
+
+    /// Nodes that a manager must know to count besides this one.
+    fn others<'p>(&self, write: &Write<'_>, node: &str, places: &'p [Place]) -> BTreeSet<&'p str> {
+        let is_known = |place: &&Place| {
+            let since = self.counted.get(place.name());
+            since.is_some_and(|since| *since + write.memory < write.at)
+                || (since.is_some() && self.begun.get(place.name()) == Some(&write.actor))
+        };
+        places.iter().filter(is_known).map(Place::name).filter(|name| *name != node).collect()
+    }
+
+    /// No more nodes are under way than may be.
+    fn is_within_budget(
+        &self,
+        write: &Write<'_>,
+        node: &str,
+        places: &[Place],
+        asked: &[(Duration, Asked)],
+    ) -> Result<(), String> {
+        let mut others = self.others(write, node, places);
+        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
+        if asked.iter().any(|(_, asked)| asked.surge > 0) {
+            let is_double = |place: &&Place| {
+                let oldest = place.live().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"]))).max();
+                place.live().count() > 1 && oldest.is_some_and(|since| *since + write.memory < write.at)
+            };
+            others.extend(places.iter().filter(is_double).map(Place::name).filter(|name| *name != node));
+        }
+        if others.len() + 1 > limit {
+            let others: Vec<&str> = others.into_iter().collect();
+            return Err(format!(
+                "an update begins on {node} though {limit} may be under way at once: not well yet are {}",
+                others.join(", ")
+            ));
+        }
+        Ok(())
+    }
+
+    /// Deletions would hang there, and all strike once the network is back.
+    fn leaves_the_silent_alone(&self, write: &Write<'_>, server: &Server) -> Result<(), String> {
+        let (pod, Some(before)) = (&write.change.object, &write.change.previous) else { return Ok(()) };
+        let node = node_of(pod);
+        let found = server.get("nodes", "", node).filter(|node| !is_out_of_service(node));
+        let is_silent = self.silent.get(node).is_some_and(|since| *since + write.memory < write.at);
+        let is_touched = begins(write)
+            || (is_deletion(write) && !is_terminating(before))
+            || pod["spec"]["containers"] != before["spec"]["containers"];
+        if found.is_some() && is_silent && is_touched {
+            let what = if is_deletion(write) { "deleted" } else { "changed" };
+            return Err(format!("{} is {what} though the kubelet of {node} is silent", name_of(pod)));
+        }
+        Ok(())
+    }
+
+    /// Where a set waits for longer than nodes take to fall ill, no more fall ill than may be under way.
+    fn is_no_cascade(&mut self, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) -> Result<(), String> {
+        let is_ill = |place: &&Place| {
+            let makes_ill = |pod: &Arc<Value>| running_images(pod).any(|image| illness_of(image).is_some());
+            self.counted.contains_key(place.name())
+                && self.begun.contains_key(place.name())
+                && !is_ready(&place.node)
+                && place.pods.iter().any(makes_ill)
+        };
+        let ill: Vec<&str> = places.iter().filter(is_ill).map(Place::name).collect();
+        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
+        self.most = if ill.is_empty() { limit } else { self.most.max(limit) };
+        let is_patient = set["spec"]["minReadySeconds"].as_i64().is_some_and(|waits| waits >= PATIENT);
+        if ill.len() > self.most && is_patient && self.behind < ATTENTIVE {
+            return Err(format!(
+                "a bad revision has cost more nodes than {} that may be under way: {}",
+                self.most,
+                ill.join(", ")
+            ));
+        }
+        Ok(())
+    }
+}
