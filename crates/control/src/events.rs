@@ -137,7 +137,8 @@ impl Writer {
                     self.shared.correlator().wrote(&due, outcome, Instant::now());
                 }
                 Next::WaitUntil(at) => {
-                    tokio::select! { biased; () = self.shared.news.notified() => {}, () = tokio::time::sleep_until(at) => {} }
+                    let news = self.shared.news.notified();
+                    tokio::select! { biased; () = news => {}, () = tokio::time::sleep_until(at) => {} }
                 }
                 Next::Nothing => self.shared.news.notified().await,
             }
