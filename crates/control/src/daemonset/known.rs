@@ -135,8 +135,10 @@ impl Sources<'_> {
         let is_named = status.current_revision.as_deref() == Some(&*self.current.meta.key.name);
         // Never later than the number that it has: nobody but us may have written it.
         let complete = status.current_revision_number.filter(|number| is_named && *number <= current);
+        let began = |revision: &SetRevision| revision.as_revision(self.set, self.now).began;
         Rollout {
-            began: self.update.as_revision(self.set, self.now).began,
+            began: began(self.update),
+            since: began(self.update).min(began(self.current)),
             newest: self.update.number,
             current,
             complete: complete.unwrap_or(current),

@@ -131,8 +131,13 @@ impl DaemonSets {
         let is_new = before != found.as_ref().map(Revisions::count);
         // Of how many nodes a problem concerns, it is told.
         memory.is_stale |= is_new || known.problems.iter().any(|problem| !problem.extent.is_empty());
+        let was_known = known.fleet.node(name).is_some();
         if let Some(prospect) = prospect.filter(|_| !is_new) {
             known.fleet.put(prospect);
+            if !was_known {
+                // It may have gone and come back while writes of ours were under way there.
+                memory.freeze_again(name);
+            }
         }
     }
 

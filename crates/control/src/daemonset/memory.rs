@@ -181,6 +181,13 @@ impl Memory {
         !self.unseen.is_empty() || !self.doubts.is_empty()
     }
 
+    /// As many writes as are unseen are under way on a node that is new to the fleet.
+    pub(super) fn freeze_again(&mut self, node: &str) {
+        let unseen = self.unseen.values().filter(|unseen| *unseen.node == *node).count();
+        let doubts = self.doubts.values().filter(|doubt| *doubt.node == *node).count();
+        (0..unseen + doubts).for_each(|_| self.freeze(node));
+    }
+
     /// Something is under way on a node.
     pub(super) fn freeze(&mut self, node: &str) {
         if let Some(known) = self.known.as_mut().filter(|_| !is_on(Mutant::ExpectationDropped)) {

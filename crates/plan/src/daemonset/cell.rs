@@ -30,6 +30,8 @@ pub struct NodeState {
     pub can_stay: bool,
     /// Whether the template is for it, whatever its taints.
     pub is_selected: bool,
+    /// Whether nothing but taints that pass, such as that of a node that is not Ready, keeps pods from starting.
+    pub is_barred_for_now: bool,
     /// How the Node itself is.
     pub health: Health,
     /// Whether people say that it is lost for good: nobody waits for it.
@@ -164,6 +166,9 @@ pub enum Mode {
 pub struct Rollout {
     /// When the newest revision became that, in seconds since 1970.
     pub began: i64,
+    /// From when on pods of the newest revision are a rollout's doing: since it began; or since the current revision did, if
+    /// that is another: the newest may have been the newest before, and come to no end.
+    pub since: i64,
     /// The number of the newest revision.
     pub newest: i64,
     /// The number of the current revision.

@@ -56,6 +56,8 @@ pub struct Decision {
 pub struct Fleet {
     rules: Rules,
     limits: Option<Limits>,
+    /// The number of nodes that the limits were last worked out for.
+    limited_to: Option<usize>,
     placement: Placement,
     /// By name of a node. Nobody walks over them, so their order does not matter.
     cells: HashMap<Arc<str>, Cell>,
@@ -82,6 +84,7 @@ impl Fleet {
             progressed_at: rules.rollout.began,
             rules,
             limits: None,
+            limited_to: None,
             placement,
             cells: HashMap::new(),
             pods: HashMap::new(),
@@ -344,7 +347,6 @@ impl Fleet {
         let due = self.sets.wakes.iter().take_while(|(at, _)| *at <= now);
         let due: Vec<Arc<str>> = due.map(|(_, rank)| rank.name.clone()).collect();
         due.iter().for_each(|name| self.touch(name));
-        let desired = self.tally.desired;
         for name in std::mem::take(&mut self.dirty) {
             let (rules, renderings) = (&self.rules, &mut self.renderings);
             let Some(cell) = self.cells.get_mut(&name) else { continue };
@@ -362,8 +364,10 @@ impl Fleet {
             self.progressed_at = after.progressed_at.map_or(self.progressed_at, |at| at.max(self.progressed_at));
             self.sets.file(&cell.node.rank(), &before, after);
         }
-        if let Some(limits) = self.limits.as_ref().filter(|_| desired != self.tally.desired) {
+        let desired = Some(self.tally.desired);
+        if let Some(limits) = self.limits.as_ref().filter(|_| desired != self.limited_to) {
             limits.apply(&mut self.rules, self.tally.desired);
+            self.limited_to = desired;
         }
     }
 }

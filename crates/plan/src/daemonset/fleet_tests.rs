@@ -15,6 +15,7 @@ pub(super) fn node(name: &str) -> NodeState {
         can_start: true,
         can_stay: true,
         is_selected: true,
+        is_barred_for_now: false,
         health: Health::Ready,
         is_out_of_service: false,
         wanted: Arc::from("new"),
@@ -29,7 +30,7 @@ pub(super) fn node(name: &str) -> NodeState {
 
 /// The rollout of "new", the second revision, which began at 500; "old" is the first, and was complete.
 pub(super) fn rollout() -> Rollout {
-    Rollout { began: 500, newest: 2, current: 1, complete: 1, soak: None }
+    Rollout { began: 500, since: 500, newest: 2, current: 1, complete: 1, soak: None }
 }
 
 /// A pod that is up. One of the new revision was made since the rollout began.
@@ -427,6 +428,11 @@ fn what_a_rollout_has_touched_counts_until_it_is_well() {
             (vec![before("new")], false, "of the revision that an undo returns to, made before"),
             (vec![PodState { changed: Some(500), ..before("new") }], true, "changed since"),
             (vec![PodState { gate: Gate::Closed, ..pod("p", "old") }], true, "being changed"),
+            (
+                vec![PodState { number: Some(2), created: 600, ..pod("p", "other") }],
+                true,
+                "its node has other labels since",
+            ),
             (vec![PodState { number: None, ..pod("p", "gone") }], false, "of a revision that is gone, made before"),
         ] {
             assert_eq!(counts(with(health), &pods, standard()), expected, "{health:?}: {why}");
@@ -437,12 +443,15 @@ fn what_a_rollout_has_touched_counts_until_it_is_well() {
         // As well if 1 has returned, as 4.
         let undone = Rules { rollout: Rollout { newest: 4, current: 4, ..rollout() }, ..standard() };
         assert!(counts(with(health), std::slice::from_ref(&left_over), undone));
+        // A bad revision returns, before another was complete: what it broke the first time counts.
+        let returned = Rules { rollout: Rollout { since: 300, ..rollout() }, ..standard() };
+        assert!(counts(with(health), &[before("new")], returned));
         let out = NodeState { is_out_of_service: true, ..with(health) };
         assert!(!counts(out, &[pod("p", "new")], standard()), "given up by people");
         let soaked = |soak: i64| Rules { rollout: Rollout { soak: Some(soak), ..rollout() }, ..standard() };
         assert!(
-            counts(with(health), &[pod("p", "new")], soaked(401))
-                && !counts(with(health), &[pod("p", "new")], soaked(400))
+            counts(with(health), &[pod("p", "new")], soaked(400))
+                && !counts(with(health), &[pod("p", "new")], soaked(399))
         );
     }
     assert!(!counts(node("a"), &[pod("p", "new")], standard()), "it is well");

@@ -207,6 +207,7 @@ impl Changed {
             can_start: true,
             can_stay: true,
             is_selected: true,
+            is_barred_for_now: false,
             health: Health::Ready,
             is_out_of_service: false,
             wanted: wanted.clone(),

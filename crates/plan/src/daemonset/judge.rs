@@ -198,8 +198,10 @@ impl Cell {
         verdict.is_down = self.is_down(rules, now);
         let is_pair = rules.mode == Mode::Surge && self.pods.iter().filter(|pod| pod.is_live()).count() > 1;
         verdict.is_surging = rules.mode == Mode::Surge && (is_pair || verdict.is_surging || is_ill);
-        // A pod that is down on its own, and is not what it should be, is not on its way anywhere.
-        let is_idle = |pod: &PodState| pod.is_live() && !pod.is_begun() && !pod.is_right(&self.node.newest, rules);
+        // A pod that is down on its own, and is not what it should be, is not on its way anywhere; nor is one that was to be
+        // changed, where another is to be made beside it.
+        let is_left = |pod: &PodState| !pod.is_begun() || rules.mode == Mode::Surge;
+        let is_idle = |pod: &PodState| pod.is_live() && is_left(pod) && !pod.is_right(&self.node.newest, rules);
         let is_at_rest = self.unseen == 0 && !is_pair && self.pods.iter().any(is_idle);
         verdict.is_moving = (verdict.is_down || verdict.is_surging) && !is_at_rest;
         let is_shut = !self.node.can_start || self.node.health.is_unknown();
@@ -273,12 +275,13 @@ impl Cell {
     ) -> Option<Chore> {
         let (node, is_available) = (&self.node, |pod: &PodState| pod.is_available(rules, now));
         let mut live: Vec<&PodState> = self.pods.iter().filter(|pod| pod.is_live()).collect();
-        // One in service stays before one that is not, an available one before one that is being changed and does not say
-        // so yet, a ready one before one that is not even that, one that is what it should be before one that is not, and the
+        // One in service stays before one that is not, one that is not on its way out before one that is, an available one
+        // before one that is being changed and does not say so yet, a ready one before one that is not even that, one that is what it should be before one that is not, and the
         // older before the younger.
         let is_right = |pod: &PodState| pod.is_right(&node.wanted, rules);
         live.sort_by_key(|pod| {
-            let service = (!pod.is_in_service(rules, now), !is_available(pod), pod.ready_since.is_none());
+            let is_going = pod.state == State::PreparingDelete;
+            let service = (!pod.is_in_service(rules, now), is_going, !is_available(pod), pod.ready_since.is_none());
             (service, !is_right(pod), pod.created, &pod.name)
         });
         let Some(first) = live.first().copied() else {
@@ -330,15 +333,20 @@ impl Cell {
             Progress::Done | Progress::Waiting => false,
         };
         let is_left_alone = node.hold.is_some() || rules.mode == Mode::OnDelete;
-        let stays = is_left_alone || pod.is_right(&node.wanted, rules);
-        if pod.state == State::PreparingDelete {
+        let is_right = pod.is_right(&node.wanted, rules);
+        let stays = is_left_alone || is_right;
+        let is_kept = is_right || matches!(rules.mode, Mode::Surge | Mode::OnDelete);
+        if pod.state == State::PreparingDelete && is_kept {
+            // It was to give way to another, and is the better one by now; or it waits for somebody to delete it.
+            verdict.chores.push((name(), take_back(pod)));
+        } else if pod.state == State::PreparingDelete {
             verdict.chores.extend(removal(pod, Why::Outdated).or_else(|| set_unready(pod, rules.unready.0)));
         } else if is_stuck && node.can_start && (!is_left_alone || is_half_done(pod)) {
             // One that is left alone and serves goes on as it is.
             verdict.chores.extend(removal(pod, Why::Stuck));
         } else if stays {
             verdict.chores.extend(finish(pod, rules));
-        } else if node.can_start {
+        } else if node.can_start || self.is_broken_by_rollout(rules, now) {
             let next = match rules.mode {
                 Mode::Surge => Some((None, Act::Create)),
                 Mode::InPlace if can_edit(&pod.hash, &node.wanted) => match change(pod) {
@@ -354,6 +362,16 @@ impl Cell {
             verdict.chores.extend(next);
         }
         None
+    }
+}
+
+impl Cell {
+    /// Whether a rollout has made its Node NotReady, and so closed to new pods: what takes its pod away mends it, and the
+    /// next one starts when the Node is Ready again.
+    fn is_broken_by_rollout(&self, rules: &Rules, now: i64) -> bool {
+        let node = &self.node;
+        let is_open = node.is_barred_for_now && rules.mode != Mode::Surge;
+        is_open && !node.health.is_ready() && self.is_unwell_by_rollout(rules, now)
     }
 }
 
@@ -389,6 +407,14 @@ fn change(pod: &PodState) -> Option<Act> {
 fn set_unready(pod: &PodState, is_asked: bool) -> Option<Chore> {
     let closes = is_asked && matches!(pod.service, Gate::Open | Gate::Unset);
     closes.then(|| (Some(pod.name.clone()), Act::Gate { condition: NOT_READY_GATE, opens: false }))
+}
+
+/// The next step to keep a pod that was to be deleted.
+fn take_back(pod: &PodState) -> Act {
+    match pod.service {
+        Gate::Closed => Act::Gate { condition: NOT_READY_GATE, opens: true },
+        _ => Act::Mark(State::Normal),
+    }
 }
 
 /// The next step to put a pod that is what it should be into service.

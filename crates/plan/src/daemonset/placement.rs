@@ -344,6 +344,7 @@ impl Placement {
             can_start: is_rendered && given.can_start,
             can_stay: !is_rendered || given.can_stay,
             is_selected: given.is_selected,
+            is_barred_for_now: is_rendered && !given.can_start && given.reach == Reach::Always,
             health: entry.prospect.health,
             is_out_of_service: entry.prospect.is_out_of_service,
             wanted: given.rendering.clone().unwrap_or_default(),

@@ -241,7 +241,7 @@ mod tests {
 
     /// The fleet over these nodes, each of which has a pod that is up, with this hash, made at this time.
     fn fleet(nodes: &[(Prospect, &str, i64)]) -> Fleet {
-        let rollout = Rollout { began: 90_000, newest: 2, current: 1, complete: 1, soak: None };
+        let rollout = Rollout { began: 90_000, since: 90_000, newest: 2, current: 1, complete: 1, soak: None };
         let rules = Rules { budget: 1, burst: 250, rollout, ..Rules::default() };
         let mut fleet = Fleet::new(rules, Placement::default(), Renderings::default());
         fleet.put_all(nodes.iter().map(|(node, _, _)| node.clone()).collect());

@@ -30,12 +30,17 @@ impl PodState {
     /// Whether the rollout, or one that came to no end, had to do with this pod.
     fn is_touched(&self, newest: &Arc<str>, rules: &Rules) -> bool {
         let rollout = &rules.rollout;
-        let is_since = |at: i64| at >= rollout.began;
-        let is_made_since = is_since(self.created) || self.changed.is_some_and(is_since);
+        let last_written = self.changed.map_or(self.created, |changed| changed.max(self.created));
         self.is_begun()
-            || self.leaving_since.is_some_and(is_since)
-            || (is_made_since && (self.is_right(newest, rules) || self.number.is_none()))
+            || self.leaving_since.is_some_and(|at| at >= rollout.began)
+            || (last_written >= rollout.since && self.is_of_newest(newest, rules))
             || self.is_left_over(rollout)
+    }
+
+    /// Whether it is of the newest revision. One whose node has other labels since is, though the node should have another
+    /// rendering now; and one of a revision that is gone may be.
+    fn is_of_newest(&self, newest: &Arc<str>, rules: &Rules) -> bool {
+        self.is_right(newest, rules) || self.number.is_none_or(|number| number == rules.rollout.newest)
     }
 
     /// Whether it is of a revision that was the newest after the current one was complete, and is not any more.
@@ -51,15 +56,20 @@ impl PodState {
 }
 
 impl Cell {
+    /// Whether a pod may start there, or could if the node were well.
+    fn should_have_pod(&self) -> bool {
+        self.node.can_start || self.node.is_barred_for_now
+    }
+
     /// Whether the node is kept without a pod on purpose.
     fn is_kept_empty(&self, rules: &Rules) -> bool {
-        rules.partitioned_scaling && self.node.is_partitioned && !self.pods.iter().any(PodState::is_live)
+        rules.partitioned_scaling && self.node.is_partitioned && self.pods.is_empty()
     }
 
     /// Whether the rollout has touched the node: its pod is missing or being changed, a write of ours is unseen, or a pod
     /// there is the rollout's doing.
     fn is_touched(&self, rules: &Rules) -> bool {
-        let is_missing = self.pods.is_empty() && self.node.can_start;
+        let is_missing = self.pods.is_empty() && self.should_have_pod();
         self.unseen > 0 || is_missing || self.pods.iter().any(|pod| pod.is_touched(&self.node.newest, rules))
     }
 
@@ -75,15 +85,18 @@ impl Cell {
 
     /// When the node ceases to count though it is not Ready, should the set say so.
     pub(super) fn soaked_at(&self, rules: &Rules) -> Option<i64> {
-        let last = self.pods.iter().map(PodState::last_touched).max()?;
+        // Of a pod that is gone nobody knows when that was; of the Node, since when it is not Ready.
+        let last = self.pods.iter().map(PodState::last_touched).max().or(self.node.health.since())?;
         let is_ill = !self.node.health.is_ready() && self.unseen == 0;
-        rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(soak))
+        // Times have whole seconds: from the end of that one.
+        rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(1 + soak))
     }
 
     /// Whether the node is one that the rollout has touched and that is not well.
     pub(super) fn is_unwell_by_rollout(&self, rules: &Rules, now: i64) -> bool {
-        let is_there = self.node.is_selected && (self.node.can_start || !self.pods.is_empty());
-        let is_soaked = self.soaked_at(rules).is_some_and(|at| at <= now);
+        let is_there = self.node.is_selected && (self.should_have_pod() || !self.pods.is_empty());
+        let is_under_way = self.pods.iter().any(PodState::is_begun);
+        let is_soaked = !is_under_way && self.soaked_at(rules).is_some_and(|at| at <= now);
         let is_forgotten = is_on(Mutant::TouchedForgotten) && !self.node.health.is_ready();
         is_there
             && !self.node.is_out_of_service

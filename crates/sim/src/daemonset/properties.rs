@@ -4,6 +4,7 @@
 //! what it did itself. Nobody asks it to know what it cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
@@ -13,8 +14,8 @@ use serde_json::{Value, json};
 use super::held::Held;
 use super::rollout::Rollout;
 use super::view::{
-    Asked, asked, controller_of, has_ended, is_as_asked, is_available, is_deletion, is_desired, is_of_set, is_open,
-    is_owned_by, is_served, live_on, name_of, node_of,
+    Asked, asked, controller_of, has_ended, is_as_asked, is_available, is_begun, is_deletion, is_desired, is_of_set,
+    is_open, is_owned_by, is_served, live_on, name_of, node_of,
 };
 use super::{NAME, NAMESPACE, SETS};
 use crate::kubelet::gates_are_open;
@@ -289,7 +290,9 @@ impl DaemonSetProperties {
         let place = nodes.iter().filter(|other| name_of(other) < name).count();
         let held = self.asked.iter().map(|(_, asked)| asked.partition).min().unwrap_or(0);
         let has_other_labels = self.changed.get(name).is_some_and(|when| *when > Duration::ZERO);
-        if !is_wanted && !is_any_changed && !has_other_labels && place < held {
+        // With a selector, the nodes that it selects share the places that the partition leaves: see `spread`.
+        let has_selector = self.asked.iter().any(|(_, asked)| !asked.selector.is_null());
+        if !is_wanted && !is_any_changed && !has_other_labels && !has_selector && place < held {
             return Err(format!("{} on {name} is replaced though the partition of {held} holds it back", name_of(pod)));
         }
         Ok(())
@@ -306,14 +309,20 @@ impl DaemonSetProperties {
         // An update in place begins with a gate that is closed.
         let is_changed = pod["spec"]["containers"] != before["spec"]["containers"]
             || (gates_are_open(before) && !gates_are_open(pod));
+        // What a hook was told of before was begun then.
+        if is_begun(before) {
+            return Ok(());
+        }
         let (set, now) = (server.get(SETS, NAMESPACE, NAME), write.at);
         let Some(set) = set.filter(|set| is_available(before, set, now) && (is_deleted || is_changed)) else {
             return Ok(());
         };
         let (closed, memory) = (&self.closed, write.memory);
+        let may_be_empty = self.any(|asked| asked.scales_partitioned);
         let is_counted = |node: &str| {
             let was_closed = closed.get(node).is_some_and(|last| *last + memory > now);
-            !was_closed && is_desired(server, node) && !is_served(server, node, &set, now)
+            let is_kept_empty = may_be_empty && live_on(server, node, is_of_set) == 0;
+            !was_closed && !is_kept_empty && is_desired(server, node) && !is_served(server, node, &set, now)
         };
         self.down.retain(|node| is_counted(node));
         if !is_counted(node) {
@@ -383,12 +392,15 @@ fn revisions_are_few(set: &Value, server: &Server) -> Result<(), String> {
     let Some(newest) = revisions.iter().max_by_key(|revision| revision["revision"].as_i64()) else {
         return Err("there is no revision".into());
     };
-    if set["status"]["currentRevision"] != newest["metadata"]["name"] {
-        return Err(format!("the current revision is still {}", set["status"]["currentRevision"]));
-    }
-    let hash = &newest["metadata"]["labels"][HASH_LABEL];
-    if ![hash, &newest["metadata"]["name"]].contains(&&set["status"]["updateRevision"]) {
-        return Err(format!("the update revision is {}, not {hash}", set["status"]["updateRevision"]));
+    // A late write may have given the highest number to two: either may be meant.
+    let is_newest = |revision: &&Arc<Value>| revision["revision"] == newest["revision"];
+    let is_told = |revision: &Arc<Value>| {
+        let (status, metadata) = (&set["status"], &revision["metadata"]);
+        status["currentRevision"] == metadata["name"] && status["updateRevision"] == metadata["labels"][HASH_LABEL]
+    };
+    if !revisions.iter().filter(is_newest).any(is_told) {
+        let (current, update) = (&set["status"]["currentRevision"], &set["status"]["updateRevision"]);
+        return Err(format!("the current revision is still {current}, the newest {update}"));
     }
     let spare = |revision: &Value| name_of(revision) != name_of(newest) && !used.contains(name_of(revision));
     let most = set["spec"]["revisionHistoryLimit"].as_u64().unwrap_or(10) as usize;

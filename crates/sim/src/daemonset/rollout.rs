@@ -62,7 +62,8 @@ pub(super) struct Rollout {
     set: String,
     /// Name and number of the newest revision.
     newest: (String, i64),
-    /// The number of the revision that the status calls current.
+    /// The revision that the status calls current, and the number that it had when it was complete.
+    current_name: String,
     current: Option<i64>,
     /// Numbers of all revisions, by name.
     numbers: BTreeMap<String, i64>,
@@ -82,6 +83,8 @@ pub(super) struct Rollout {
     begun: BTreeMap<String, Actor>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
+    /// When nodes last became ready, or ceased to be.
+    turned: BTreeMap<String, Duration>,
     /// The most that could be under way at once since no node was ill.
     most: usize,
     /// The longest that anybody may have been behind in this run.
@@ -97,6 +100,7 @@ impl Rollout {
         asked: &[(Duration, Asked)],
     ) -> Result<(), String> {
         self.behind = self.behind.max(write.memory);
+        self.note_silence(write);
         let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Ok(()) };
         let uid = text(&set["metadata"]["uid"]);
         if self.set != uid {
@@ -104,6 +108,7 @@ impl Rollout {
                 set: uid.to_owned(),
                 behind: self.behind,
                 silent: std::mem::take(&mut self.silent),
+                turned: std::mem::take(&mut self.turned),
                 ..Self::default()
             };
         }
@@ -131,14 +136,8 @@ impl Rollout {
 
     /// Remembers what properties of later writes are about.
     fn note(&mut self, write: &Write<'_>, server: &Server, set: &Value) {
-        let object = &write.change.object;
-        let name = name_of(object).to_owned();
-        let is_gone = write.change.kind == ChangeKind::Deleted;
-        match write.change.resource {
-            "nodes" if !is_gone && ready_of(object) == "Unknown" => _ = self.silent.entry(name).or_insert(write.at),
-            "nodes" => _ = self.silent.remove(&name),
-            "pods" => self.note_pod(write),
-            _ => {}
+        if write.change.resource == "pods" {
+            self.note_pod(write);
         }
         if ["controllerrevisions.apps", SETS].contains(&write.change.resource) {
             let number = |revision: &Value| revision["revision"].as_i64().unwrap_or(0);
@@ -151,8 +150,25 @@ impl Rollout {
                 self.began = write.at;
             }
             let current = owned.iter().find(|of| set["status"]["currentRevision"] == name_of(of));
-            self.current = current.map(|of| number(of));
+            self.current_name = current.map(|of| name_of(of).to_owned()).unwrap_or_default();
+            self.current = set["status"]["currentRevisionNumber"].as_i64().or(current.map(|of| number(of)));
             self.numbers = owned.iter().map(|of| (name_of(of).to_owned(), number(of))).collect();
+        }
+    }
+
+    /// Remembers whose kubelets are silent, whether there is a set or not.
+    fn note_silence(&mut self, write: &Write<'_>) {
+        let node = &write.change.object;
+        if write.change.resource != "nodes" {
+            return;
+        }
+        if write.change.previous.as_ref().is_none_or(|before| ready_of(before) != ready_of(node)) {
+            self.turned.insert(name_of(node).to_owned(), write.at);
+        }
+        if write.change.kind != ChangeKind::Deleted && ready_of(node) == "Unknown" {
+            self.silent.entry(name_of(node).to_owned()).or_insert(write.at);
+        } else {
+            self.silent.remove(name_of(node));
         }
     }
 
@@ -199,8 +215,10 @@ impl Rollout {
             return None;
         }
         let name = place.name().to_owned();
-        let has_slot = self.counted.contains_key(&name)
-            || self.until.get(&name).is_some_and(|until| *until + write.memory > write.at);
+        // A manager may hear of its pod before it hears of the node: then the node counts as one that has lost its pod.
+        let is_lately = |when: Option<&Duration>| when.is_some_and(|when| *when + write.memory > write.at);
+        let has_slot =
+            self.counted.contains_key(&name) || is_lately(self.until.get(&name)) || is_lately(self.turned.get(&name));
         self.begun.insert(name.clone(), write.actor);
         (!has_slot).then_some(name)
     }
@@ -233,6 +251,8 @@ impl Rollout {
             places.iter().filter(|place| self.counts(place, set, now, asked)).map(Place::name).collect();
         for name in self.counted.keys().filter(|name| !counted.contains(name.as_str())) {
             self.until.insert(name.clone(), now);
+            // Should it count again, a manager has to be told first.
+            self.begun.remove(name);
         }
         self.counted.retain(|name, _| counted.contains(name.as_str()));
         for name in counted {
@@ -248,11 +268,15 @@ impl Rollout {
         if is_out_of_service(&place.node) || place.is_well(set, now) || may_be_kept_empty {
             return false;
         }
+        // A node that is well in itself takes from `maxUnavailable`; from `maxSurge`, once the rollout has touched it.
         if is_ready(&place.node) {
-            return list(&place.node["spec"]["taints"]).is_empty() || self.is_touched(place);
+            let is_surge = asked.iter().any(|(_, asked)| asked.surge > 0);
+            return (!is_surge && list(&place.node["spec"]["taints"]).is_empty()) || self.is_touched(place);
         }
-        let written = place.pods.iter().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"])));
-        let last = written.chain(self.deleted.get(place.name())).max().copied().unwrap_or_default();
+        // Of a pod that is gone, nobody can know when that was asked for.
+        let uids = || place.pods.iter().map(|pod| text(&pod["metadata"]["uid"]));
+        let leaving = uids().filter_map(|uid| self.leaving.get(uid));
+        let last = uids().filter_map(|uid| self.written.get(uid)).chain(leaving).max().copied().unwrap_or_default();
         let is_over = |(_, asked): &(Duration, Asked)| asked.soak.is_some_and(|soak| last + soak <= now);
         self.is_touched(place) && !asked.iter().any(is_over)
     }
@@ -273,7 +297,9 @@ impl Rollout {
 
     /// Whether a pod is of a revision after the current one: a rollout that did not end has left it.
     fn is_after_current(&self, pod: &Value) -> bool {
-        let number = self.numbers.get(text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]));
+        let revision = text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]);
+        let is_other = ![&self.current_name, &self.newest.0].iter().any(|known| *known == revision);
+        let number = self.numbers.get(revision).filter(|_| is_other);
         self.current.zip(number).is_some_and(|(current, number)| *number > current)
     }
 
@@ -341,8 +367,11 @@ impl Rollout {
         };
         let ill: Vec<&str> = places.iter().filter(is_ill).map(Place::name).collect();
         let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
-        self.most = if ill.is_empty() { limit } else { self.most.max(limit) };
-        let is_patient = set["spec"]["minReadySeconds"].as_i64().is_some_and(|waits| waits >= PATIENT);
+        self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
+        // Where nodes that are ill count for a while only, others may follow.
+        let has_soak = asked.iter().any(|(_, asked)| asked.soak.is_some());
+        let waits = set["spec"]["minReadySeconds"].as_i64();
+        let is_patient = waits.is_some_and(|waits| waits >= PATIENT) && !has_soak;
         if ill.len() > self.most && is_patient && self.behind < ATTENTIVE {
             return Err(format!(
                 "a bad revision has cost more nodes than {} that may be under way: {}",
