@@ -96,6 +96,8 @@ const WAYS_OUT: [WayOut; 6] =
 
 /// The last but one by name is the second to be updated: the first is well, and an undo has to reach it.
 const DEAD: &str = "n-002";
+/// How long pods must be ready: far longer than the node takes to die, since the test's own machine may stand still.
+const MIN_READY: u64 = 8;
 const OTHERS: [&str; 3] = ["n-000", "n-001", "n-003"];
 
 fn set(story: &Story, image: &str, budget: usize, min_ready: u64) -> Value {
@@ -115,13 +117,15 @@ fn has_like(text: &str, like: &str) -> bool {
 async fn stalled(name: &str, ready: &'static str) -> (Story, Illness) {
     let story = Story::without_nodes(name).await;
     story.add_nodes("n", 4, json!({})).await;
-    story.apply(&set(&story, "agent:1", 1, 0)).await;
+    // Pods that were ready for too short a time would be down, and come first.
+    story.apply(&set(&story, "agent:1", 1, MIN_READY)).await;
     story.have_image(4, "agent:1").await;
+    story.status("all are available", |status| status["numberAvailable"] == 4).await;
     story.condition("Progressing", "False", "Complete").await;
     let (after, only) = (Duration::ZERO, Some(story.node(DEAD)));
     let course = Course { ready, takes_pods_along: false, after, only, is_for_good: true, is_over: false };
     let illness = Illness::begin(&story, course);
-    story.apply(&set(&story, SICK, 1, 8)).await;
+    story.apply(&set(&story, SICK, 1, MIN_READY)).await;
     illness.reaches(&story, 1).await;
     let waits = ["2 of 4 nodes", &story.node(DEAD), ", not Ready since "];
     let message = story.message(("Progressing", "True", "RollingOut"), &waits).await;

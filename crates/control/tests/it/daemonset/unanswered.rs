@@ -79,7 +79,7 @@ async fn no_working_pod_goes_and_the_rest_goes_on() {
     assert_ne!(told["updateRevision"], before["updateRevision"]);
     // A pod that is missing is tried, and one that should not be there goes.
     story.delete_pod(&first["small-001"].name).await;
-    complains(&story, &[WEBHOOK, &story.node("small-001")]).await;
+    story.event(&[WEBHOOK, &story.node("small-001")]).await;
     story.change_node("large-000", json!({"metadata": {"labels": {"story": "another"}}})).await;
     let left = story.pods_are("two are gone", |seen| seen.len() == 4).await;
     assert_eq!(with_image(&left, "agent:1"), ["large-001", "small-000", "small-002", "small-003"]);
