@@ -4,7 +4,7 @@
 //! One event is all that the controller does between watch and write: the pod is told to the fleet, the fleet decides, and
 //! the status is made.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,13 +12,16 @@ use anyhow::{Context, ensure};
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
 use dapple_bench::measure::cost_of;
 use dapple_bench::objects::pod_template;
-use dapple_plan::daemonset::cell::PodState;
+use dapple_plan::daemonset::cell::{PodState, Rollout};
 use dapple_plan::daemonset::desired::Variants;
 use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::layout::{Layout, Seen, Sources, layout};
+use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
+use dapple_plan::daemonset::placement::Prospect;
+use dapple_plan::daemonset::reads::Reads;
 use dapple_plan::daemonset::renderings::Renderings;
 use dapple_plan::daemonset::status::{Facts, status};
 use dapple_plan::fit::Node;
+use dapple_plan::health::Health;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -30,6 +33,10 @@ const FULL_LIMIT: Duration = Duration::from_millis(10);
 const EVENT_LIMIT: Duration = Duration::from_micros(200);
 /// The largest fleet may cost this much more per event than the smallest: deeper trees, colder caches.
 const GROWTH_LIMIT: f64 = 5.0;
+/// A node that changes for one set, and for none of so many.
+const NODE_LIMIT: Duration = Duration::from_micros(100);
+const UNREAD_LIMIT: Duration = Duration::from_micros(2);
+const SETS: usize = 20;
 const SIZES: [usize; 6] = [100, 500, 1_000, 5_000, 10_000, 50_000];
 const EVENTS: usize = 20_000;
 const ROUNDS: usize = 9;
@@ -50,7 +57,7 @@ fn main() -> anyhow::Result<()> {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let ((_, decision), cost) = cost_of(|| {
-                let (mut fleet, _) = fleet(&made);
+                let (mut fleet, _, _) = fleet(&made);
                 let decision = fleet.decide(NOW);
                 (fleet, decision)
             })?;
@@ -69,10 +76,25 @@ fn main() -> anyhow::Result<()> {
             "#".repeat((growth * 10.0) as usize),
         );
         is_missed |= size == 10_000 && full > FULL_LIMIT;
+        if size == 10_000 {
+            let [read, unread] = node_events(&made)?;
+            for (what, took, limit) in [("read", read, NODE_LIMIT), ("unread", unread, UNREAD_LIMIT)] {
+                let (micros, ratio) = (took.as_secs_f64() * 1e6, took.as_secs_f64() / limit.as_secs_f64());
+                println!("        a label of a node changes, {what}: {micros:.2} µs, {ratio:.4} of the limit");
+                is_missed |= took > limit;
+            }
+        }
         is_missed |= event > EVENT_LIMIT || growth > GROWTH_LIMIT;
     }
     ensure!(!is_missed, "over a limit");
     Ok(())
+}
+
+impl Made {
+    /// A label that a node may have, and no set reads.
+    fn unread(&self, number: usize) -> &'static str {
+        ["example.com/owner", "example.com/rack"][number % 2]
+    }
 }
 
 fn make(size: usize) -> anyhow::Result<Made> {
@@ -109,30 +131,66 @@ fn pod(name: &str, hash: &str) -> PodState {
 }
 
 /// Everything anew: variants rendered, nodes matched and put in order, pods told.
-fn fleet(made: &Made) -> (Fleet, Variants) {
+fn fleet(made: &Made) -> (Fleet, Variants, Strategy) {
     let spec = &made.spec;
     let template = spec.template.0.clone();
     let mut variants = Variants::new("DaemonSet default/agent", (template, &spec.patches), spec, ("new", 2));
-    let seen: Vec<Seen<'_>> = made
-        .names
-        .iter()
-        .zip(&made.labels)
-        .map(|(name, labels)| Seen { node: Node { name, labels, taints: &[] }, name, is_ready: true })
-        .collect();
-    let refused = BTreeSet::new();
-    let sources =
-        Sources { spec, newest: &mut variants, current: None, canary: None, refused: &refused, ignores_patches: false };
-    let Layout { rules, nodes, .. } = layout(sources, &seen);
-    let mut fleet = Fleet::new(rules, nodes, Renderings::default());
+    let strategy =
+        Strategy::of(spec, None, Rollout { newest: 2, current: 1, complete: 1, ..Rollout::default() }, false);
+    let nodes = made.names.iter().zip(&made.labels);
+    let prospects = nodes.map(|(name, labels)| prospect(&strategy, &mut variants, name, labels)).collect();
+    let placement = strategy.placement();
+    let mut fleet =
+        Fleet::new(strategy.rules.clone(), placement, Renderings::default()).with_limits(strategy.limits.clone());
+    fleet.put_all(prospects);
     for (node, pod) in made.names.iter().zip(&made.pods) {
         fleet.observe(&pod.name, Some((node, pod.clone())));
     }
-    (fleet, variants)
+    (fleet, variants, strategy)
+}
+
+/// What a node may get.
+fn prospect(
+    strategy: &Strategy,
+    variants: &mut Variants,
+    name: &Arc<str>,
+    labels: &BTreeMap<String, String>,
+) -> Prospect {
+    let seen = Seen { node: Node { name, labels, taints: &[] }, name, health: Health::Ready };
+    strategy.prospect(&mut Revisions { newest: variants, current: None }, seen, |_| Proof::Taken)
+}
+
+/// The time of one node whose labels change, for a set that reads them: matched anew, put in its place, and decided. And of
+/// one that no set reads: looked up among what sets read.
+fn node_events(made: &Made) -> anyhow::Result<[Duration; 2]> {
+    let (mut fleet, mut variants, strategy) = fleet(made);
+    fleet.decide(NOW);
+    let disks = ["small", "large", "nvme", "tape"];
+    let (result, cost) = cost_of(|| -> anyhow::Result<usize> {
+        let mut decided = 0;
+        for number in 0..EVENTS {
+            let place = number * 7919 % made.names.len();
+            let mut labels = made.labels[place].clone();
+            labels.insert("disk".to_owned(), disks[number % 4].to_owned());
+            fleet.put(prospect(&strategy, &mut variants, &made.names[place], &labels));
+            decided += usize::from(!fleet.decide(NOW).actions.is_empty());
+        }
+        Ok(decided)
+    })?;
+    ensure!(result? > 0, "something is to be done");
+    let sets: Vec<Reads> = (0..SETS).map(|_| Reads::of(&strategy, std::iter::once(&variants))).collect();
+    let (unread, others) = cost_of(|| {
+        let is_unread = |number: &usize| !sets.iter().any(|reads| reads.has_label(made.unread(*number)));
+        (0..EVENTS).filter(is_unread).count()
+    })?;
+    ensure!(unread == EVENTS, "no set reads it");
+    let per_event = |cost: Duration| -> anyhow::Result<Duration> { Ok(cost / u32::try_from(EVENTS)?) };
+    Ok([per_event(cost.cpu)?, per_event(others.cpu)?])
 }
 
 /// The time of one event.
 fn events(made: &Made) -> anyhow::Result<Duration> {
-    let (mut fleet, variants) = fleet(made);
+    let (mut fleet, variants, _) = fleet(made);
     // The middle of a rollout: the budget is used up, and what was decided is on its way.
     loop {
         let decision = fleet.decide(NOW);
@@ -154,6 +212,7 @@ fn events(made: &Made) -> anyhow::Result<Duration> {
                 fleet: &fleet,
                 variants: variants.all(),
                 update: "agent-new",
+                update_hash: "new",
                 current: "agent-old",
                 is_paused: false,
                 problems: &[],

@@ -120,3 +120,13 @@ pub fn not_ready(pod: &Value) -> Value {
 pub fn now(sim: &Sim) -> String {
     dapple_control::env::Clock::now(&sim.clock).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+/// All nodes are well, and without taints.
+pub fn mend(sim: &Sim) {
+    for node in sim.server.list("nodes") {
+        let name = text(&node["metadata"]["name"]);
+        set_ready(sim, name, "True");
+        let none = json!({"spec": {"taints": null}});
+        sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{name}"), Some(&none));
+    }
+}

@@ -261,14 +261,7 @@ impl Run {
                 health::set_ready(&self.sim, node, "Unknown");
             }
             Event::Taint { node, key, effect, is_there } => health::taint(&self.sim, node, (key, effect), *is_there),
-            Event::MendNodes => {
-                for node in self.sim.server.list("nodes") {
-                    let name = text(&node["metadata"]["name"]);
-                    health::set_ready(&self.sim, name, "True");
-                    let none = json!({"spec": {"taints": null}});
-                    self.sim.ask(Actor::World, Method::PATCH, &format!("/api/v1/nodes/{name}"), Some(&none));
-                }
-            }
+            Event::MendNodes => health::mend(&self.sim),
             Event::DeletePods { node } => {
                 for pod in self.pods_on(node) {
                     self.sim.ask(Actor::User, Method::DELETE, &path_of(&pod), None);

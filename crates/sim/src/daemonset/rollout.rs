@@ -83,6 +83,8 @@ pub(super) struct Rollout {
     begun: BTreeMap<String, Actor>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
+    /// By node: when somebody else last deleted a pod there.
+    robbed: BTreeMap<String, Duration>,
     /// When nodes last became ready, or ceased to be.
     turned: BTreeMap<String, Duration>,
     /// The most that could be under way at once since no node was ill.
@@ -182,6 +184,9 @@ impl Rollout {
             self.leaving.entry(uid.clone()).or_insert(write.at);
         }
         if !write.is_ours() {
+            if is_deletion(write) {
+                self.robbed.insert(node_of(pod).to_owned(), write.at);
+            }
             return;
         }
         if is_deletion(write) {
@@ -307,8 +312,9 @@ impl Rollout {
     fn others<'p>(&self, write: &Write<'_>, node: &str, places: &'p [Place]) -> BTreeSet<&'p str> {
         let is_known = |place: &&Place| {
             let since = self.counted.get(place.name());
-            since.is_some_and(|since| *since + write.memory < write.at)
-                || (since.is_some() && self.begun.get(place.name()) == Some(&write.actor))
+            let is_robbed = self.robbed.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
+            let has_begun = self.begun.get(place.name()) == Some(&write.actor);
+            since.is_some_and(|since| *since + write.memory < write.at || (has_begun && !is_robbed))
         };
         places.iter().filter(is_known).map(Place::name).filter(|name| *name != node).collect()
     }

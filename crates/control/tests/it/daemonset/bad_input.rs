@@ -65,7 +65,7 @@ async fn a_template_that_is_refused_on_one_kind_of_node_updates_the_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_typo_that_was_stored_makes_no_pod() {
     let story = Story::new("typo").await;
-    let typo = for_large(json!({"spec": {"containers": [{"name": "agent", "envv": []}]}}));
+    let typo = for_large(json!({"spec": {"containers": [{"name": "agent", "envv": [{"name": "A"}]}]}}));
     story.apply(&story.set("agent:1", json!({"patches": [typo]}))).await;
     let seen = story.have_image(4, "agent:1").await;
     assert!(images(&seen, "large").is_empty(), "{seen:?}");
