@@ -54,7 +54,10 @@ async fn cluster() -> Arc<Cluster> {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
                 runtime.unwrap().block_on(async {
                     let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
-                    let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.unwrap();
+                    // Should the machine stand still for a minute, its nodes are not to be taken for dead.
+                    let mut spec = ClusterSpec::temporary();
+                    spec.node_lease_seconds = 200;
+                    let cluster = Cluster::start(spec, &binaries, &Quiet).await.unwrap();
                     install_crds(&cluster.client().await.unwrap()).await.unwrap();
                     let manager = manager(&cluster, "stories").await;
                     MANAGER.get_or_init(|| manager.address);
