@@ -41,8 +41,6 @@ mutants! {
     SelectorIgnoresPartition,
     /// Pods are compared by their label, not by what they mean.
     HashRestarts,
-    /// More is done at once than `burstReplicas` says.
-    BurstIgnored,
     /// Pods are deleted whatever they have become since.
     PreconditionDropped,
     /// A paused rollout goes on.

@@ -90,7 +90,8 @@ impl DaemonSets {
                 waiting.clear();
                 found_more = true;
             }
-            let most = if memory.is_flowing { AT_ONCE } else { 1 };
+            let burst = memory.known.as_ref().map_or(1, |known| known.fleet.rules().burst);
+            let most = if memory.is_flowing { AT_ONCE.min(burst) } else { 1 };
             while under_way.len() < most
                 && let Some(action) = waiting.pop_front()
             {

@@ -158,6 +158,7 @@ fn answer_of(error: kube::Error, now: i64) -> Answer {
             Answer::Refused { text: error.message, ask_again: now + REFUSED_FOR }
         }
         // Anything else that fails says nothing about the template.
+        kube::Error::Api(error) => Answer::None { text: error.message, ask_again: now + UNANSWERED_FOR },
         error => Answer::None { text: error.to_string(), ask_again: now + UNANSWERED_FOR },
     }
 }

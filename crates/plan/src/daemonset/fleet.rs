@@ -295,7 +295,7 @@ impl Fleet {
             pod: Some(name.clone()),
             act: Act::Delete(Why::NodeGone),
         }));
-        let limit = if is_on(Mutant::BurstIgnored) { usize::MAX - 1 } else { self.rules.burst.max(1) };
+        let limit = self.rules.burst.max(1);
         // Of pods that the API server may refuse, one is tried at a time.
         let mut is_tried = false;
         for rank in &self.sets.chores {

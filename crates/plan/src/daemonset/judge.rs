@@ -217,7 +217,7 @@ impl Cell {
     fn count_end(&self, rules: &Rules, now: i64, verdict: &mut Verdict) {
         let (node, is_well) = (&self.node, self.is_well(rules, now));
         let has_any = self.pods.iter().any(PodState::is_live);
-        let is_meant = node.is_selected && (node.can_start || (node.can_stay && has_any));
+        let is_meant = node.is_selected && (self.should_have_pod() || (node.can_stay && has_any));
         let is_updated = self.pods.iter().any(|pod| pod.is_live() && pod.is_right(&node.newest, rules));
         verdict.is_unfinished = is_meant && !(is_updated && is_well);
         let is_held = node.hold.is_some() && !is_updated;
@@ -346,7 +346,7 @@ impl Cell {
             verdict.chores.extend(removal(pod, Why::Stuck));
         } else if stays {
             verdict.chores.extend(finish(pod, rules));
-        } else if node.can_start || self.is_broken_by_rollout(rules, now) {
+        } else if node.can_start || self.is_broken_by_rollout(rules) {
             let next = match rules.mode {
                 Mode::Surge => Some((None, Act::Create)),
                 Mode::InPlace if can_edit(&pod.hash, &node.wanted) => match change(pod) {
@@ -368,10 +368,10 @@ impl Cell {
 impl Cell {
     /// Whether a rollout has made its Node NotReady, and so closed to new pods: what takes its pod away mends it, and the
     /// next one starts when the Node is Ready again.
-    fn is_broken_by_rollout(&self, rules: &Rules, now: i64) -> bool {
+    fn is_broken_by_rollout(&self, rules: &Rules) -> bool {
         let node = &self.node;
         let is_open = node.is_barred_for_now && rules.mode != Mode::Surge;
-        is_open && !node.health.is_ready() && self.is_unwell_by_rollout(rules, now)
+        is_open && !node.health.is_ready() && self.is_of_rollout(rules)
     }
 }
 

@@ -34,7 +34,8 @@ impl PodState {
         self.is_begun()
             || self.leaving_since.is_some_and(|at| at >= rollout.began)
             || (last_written >= rollout.since && self.is_of_newest(newest, rules))
-            || self.is_left_over(rollout)
+            // Where the last complete revision returns, nodes that others left behind hold up nobody: an undo is a way out.
+            || (rollout.newest != rollout.current && self.is_left_over(rollout))
     }
 
     /// Whether it is of the newest revision. One whose node has other labels since is, though the node should have another
@@ -57,7 +58,7 @@ impl PodState {
 
 impl Cell {
     /// Whether a pod may start there, or could if the node were well.
-    fn should_have_pod(&self) -> bool {
+    pub(super) fn should_have_pod(&self) -> bool {
         self.node.can_start || self.node.is_barred_for_now
     }
 
@@ -90,6 +91,12 @@ impl Cell {
         let is_ill = !self.node.health.is_ready() && self.unseen == 0;
         // Times have whole seconds: from the end of that one.
         rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(1 + soak))
+    }
+
+    /// Whether a rollout, this one or one that came to no end, has had to do with a pod there.
+    pub(super) fn is_of_rollout(&self, rules: &Rules) -> bool {
+        let is_its = |pod: &PodState| pod.is_touched(&self.node.newest, rules) || pod.is_left_over(&rules.rollout);
+        self.pods.iter().any(is_its)
     }
 
     /// Whether the node is one that the rollout has touched and that is not well.

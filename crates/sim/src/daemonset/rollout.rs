@@ -303,7 +303,9 @@ impl Rollout {
     /// Whether a pod is of a revision after the current one: a rollout that did not end has left it.
     fn is_after_current(&self, pod: &Value) -> bool {
         let revision = text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]);
-        let is_other = ![&self.current_name, &self.newest.0].iter().any(|known| *known == revision);
+        // Not while the last complete revision returns: an undo gets past nodes that nobody can reach.
+        let is_undo = self.current_name == self.newest.0;
+        let is_other = !is_undo && ![&self.current_name, &self.newest.0].iter().any(|known| *known == revision);
         let number = self.numbers.get(revision).filter(|_| is_other);
         self.current.zip(number).is_some_and(|(current, number)| *number > current)
     }
