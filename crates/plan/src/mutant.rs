@@ -37,8 +37,6 @@ mutants! {
     CurrentTooSoon,
     /// What is left of a rolling update counts under OnDelete.
     OnDeleteRolls,
-    /// With a selector, the partition holds nothing back.
-    SelectorIgnoresPartition,
     /// Pods are compared by their label, not by what they mean.
     HashRestarts,
     /// Pods are deleted whatever they have become since.

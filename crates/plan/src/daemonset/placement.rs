@@ -281,7 +281,7 @@ impl Placement {
     /// Whether selected nodes share the places that the partition leaves.
     fn shares_places(&self) -> bool {
         let has_partition = held_back(&self.terms.partition, 100) > 0;
-        self.terms.has_selector && has_partition && !is_on(Mutant::SelectorIgnoresPartition)
+        self.terms.has_selector && has_partition
     }
 
     /// Who may have the newest revision: no more than the partition leaves. Those that have it, or are being replaced, use
