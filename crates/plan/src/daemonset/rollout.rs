@@ -85,7 +85,9 @@ pub fn progress(set: &DaemonSet) -> Progress {
     // A rollout that the controller calls over has updated all it may. Without its word, the partition says how many.
     let has = |kind: &str, status: &str| condition(set, kind).is_some_and(|known| known.status == status);
     let is_degraded = has("Degraded", "True");
-    let is_at_rest = has("Progressing", "False") && !is_degraded;
+    // One that has stalled waits for somebody: it is not over.
+    let is_stalled = condition(set, "Progressing").is_some_and(|known| known.reason == "Stalled");
+    let is_at_rest = has("Progressing", "False") && !is_degraded && !is_stalled;
     let held = if is_at_rest {
         outdated
     } else {

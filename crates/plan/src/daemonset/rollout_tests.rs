@@ -152,3 +152,12 @@ fn a_restart_needs_a_rollout_that_goes_on() {
     assert_eq!(restart(&runs, at), Err(ChangeError::JustRestarted));
     assert!(restart(&runs, "2026-11-15T10:00:01Z").is_ok());
 }
+
+#[test]
+fn a_rollout_that_has_stalled_is_not_over() {
+    let mut stalled = condition_of("Progressing", "False", "no progress for 10 minutes: waiting for n1");
+    stalled["reason"] = json!("Stalled");
+    let progress = progress(&set(json!({}), json!({"updatedNumberScheduled": 3, "conditions": [stalled]})));
+    assert_eq!((progress.state, progress.is_done), (State::RollingOut, false));
+    assert_eq!(progress.notes, ["no progress for 10 minutes: waiting for n1"]);
+}
