@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::daemonset::layout::Revisions;
+use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::reads::Reads;
 use dapple_plan::daemonset::revision::{Revision, current};
@@ -129,8 +130,11 @@ impl DaemonSets {
         let prospect = prospect(&known.strategy, found.as_mut(), &node, |meaning| proof_of(answers, meaning));
         // What no node had before is to be shown to the API server first.
         let is_new = before != found.as_ref().map(Revisions::count);
-        // Of how many nodes a problem concerns, it is told.
-        memory.is_stale |= is_new || known.problems.iter().any(|problem| !problem.extent.is_empty());
+        // How many nodes a problem concerns is told, and whether it concerns any.
+        let is_problem = |found: &Prospect| found.next.rendering.is_none() || found.next.is_unproven;
+        memory.is_stale |= is_new
+            || prospect.as_ref().is_some_and(is_problem)
+            || known.problems.iter().any(|problem| !problem.extent.is_empty());
         let was_known = known.fleet.node(name).is_some();
         if let Some(prospect) = prospect.filter(|_| !is_new) {
             known.fleet.put(prospect);
