@@ -201,14 +201,13 @@ impl Placement {
             return Vec::new();
         };
         let is_placed = entry.is_placed();
-        let before = std::mem::replace(&mut entry.holding, holding);
+        entry.holding = holding;
         if entry.is_placed() != is_placed {
             let prospect = entry.prospect.clone();
             return self.replace(name, Some((prospect, holding)));
         }
-        let uses = |holding: Holding| holding.has_newest || holding.is_replaced;
-        // One that has a place uses it, before and after.
-        if self.shares_places() && uses(before) != uses(holding) && !self.assigned.contains(name) {
+        // Who has what decides who uses a place.
+        if self.shares_places() {
             return self.reassign();
         }
         Vec::new()
