@@ -1,5 +1,6 @@
 //! The DaemonSet in the simulator.
 
+mod haste;
 mod held;
 pub mod properties;
 mod rollout;

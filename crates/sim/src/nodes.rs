@@ -47,11 +47,7 @@ impl Nodes {
                 let path = format!("/api/v1/nodes/{node}");
                 Event::Node(Edit { what: format!("{node} goes"), method: Method::DELETE, path, body: None })
             }
-            2 | 3 => {
-                let disk = DISKS[random.usize(0..DISKS.len())];
-                let labels = json!({"metadata": {"labels": {DISK: disk}}});
-                Event::Node(change(&node, format!("{node} has {DISK}={disk} now"), labels))
-            }
+            2 | 3 => Event::Node(relabel(&node, random)),
             4 => {
                 let taint = json!({"spec": {"taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]}});
                 Event::Node(change(&node, format!("{node} gets a taint"), taint))
@@ -82,6 +78,13 @@ pub fn node_comes(name: &str, random: &mut fastrand::Rng) -> Edit {
     });
     let what = format!("{name} comes, with {DISK}={disk}");
     Edit { what, method: Method::POST, path: "/api/v1/nodes".into(), body: Some(body) }
+}
+
+/// A node gets another label.
+pub fn relabel(node: &str, random: &mut fastrand::Rng) -> Edit {
+    let disk = DISKS[random.usize(0..DISKS.len())];
+    let labels = json!({"metadata": {"labels": {DISK: disk}}});
+    change(node, format!("{node} has {DISK}={disk} now"), labels)
 }
 
 fn change(node: &str, what: String, body: Value) -> Edit {

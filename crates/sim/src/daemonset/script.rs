@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{NAME, NAMESPACE, story};
+use super::{NAME, NAMESPACE, haste, story};
 use crate::faults::Weather;
 use crate::nodes::{DISK, DISKS, Nodes, node_comes};
 use crate::script::{Edit, Event, Script};
@@ -14,8 +14,12 @@ use crate::world::Habits;
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x0057_0217);
-    // Some are as they were before there were stories.
-    if random.u8(0..4) == 0 { second(seed) } else { story::tell(second(seed), &mut random) }
+    match random.u8(0..8) {
+        // Some are as they were before there were stories.
+        0 => second(seed),
+        1 => haste::hasten(second(seed), &mut random),
+        _ => story::tell(second(seed), &mut random),
+    }
 }
 
 /// The script of a seed as it was before there were stories: what seeds found then, they find still.
@@ -152,7 +156,7 @@ pub(super) fn change(what: String, patch: Value) -> Event {
     Event::User(Edit { what, method: Method::PATCH, path: format!("{}/{NAME}", path()), body: Some(patch) })
 }
 
-fn template(image: &str) -> Value {
+pub(super) fn template(image: &str) -> Value {
     json!({
         "metadata": {"labels": {"app": NAME}},
         "spec": {"containers": [{"name": "main", "image": image, "env": [{"name": "CACHE", "value": "none"}]}]},

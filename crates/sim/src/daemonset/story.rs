@@ -57,7 +57,7 @@ pub(super) fn tell(mut script: Script, random: &mut fastrand::Rng) -> Script {
 }
 
 /// Names of the nodes that are there at first.
-fn nodes_of(setup: &[Edit]) -> Vec<String> {
+pub(super) fn nodes_of(setup: &[Edit]) -> Vec<String> {
     let bodies = setup.iter().filter_map(|edit| edit.body.as_ref()).filter(|body| body["kind"] == "Node");
     bodies.map(|node| text(&node["metadata"]["name"]).to_owned()).collect()
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::script::change;
 use super::{SOAK, amount, partition, rolling, selector, strategy};
-use crate::nodes::{DISK, DISKS};
+use crate::nodes::{DISK, DISKS, relabel};
 use crate::object::OUT_OF_SERVICE;
 use crate::script::{Edit, Event};
 
@@ -282,10 +282,8 @@ impl<'r> Teller<'r> {
                 self.push(change(format!("sets {SOAK} to {soak}"), annotations));
             }
             17 => {
-                let disk = self.one_of(&DISKS);
-                let (what, path) = (format!("{node} has {DISK}={disk} now"), format!("/api/v1/nodes/{node}"));
-                let body = Some(json!({"metadata": {"labels": {DISK: disk}}}));
-                self.push(Event::Node(Edit { what, method: Method::PATCH, path, body }));
+                let edit = relabel(&node, self.random);
+                self.push(Event::Node(edit));
             }
             18 => self.push(Event::MendNodes),
             _ => {
