@@ -1,6 +1,7 @@
 //! What becomes of the pods that run, if a plan takes the place of the one in effect.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
@@ -48,8 +49,43 @@ pub enum Fate {
     Removed,
     /// It keeps what it has until somebody deletes it.
     Waits,
+    /// It keeps what it has for now.
+    HeldBack(HeldBy),
     /// Nothing changes for it.
     LeftAlone,
+}
+
+/// What keeps a pod as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HeldBy {
+    /// The rollout is paused.
+    Pause,
+    /// The partition.
+    Partition,
+    /// The strategy's selector does not match its node.
+    Selector,
+    /// Patches of its node do not apply.
+    Rendering,
+    /// The kubelet of its node does not answer.
+    Kubelet,
+    /// A taint of its node: the next pod could not start there.
+    Taint,
+    /// As many nodes as may be are out of service, and stay so.
+    Budget,
+}
+
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pause => "paused",
+            Self::Partition => "partition",
+            Self::Selector => "selector",
+            Self::Rendering => "patch error",
+            Self::Kubelet => "node unreachable",
+            Self::Taint => "node tainted",
+            Self::Budget => "budget used up",
+        })
+    }
 }
 
 /// What becomes of a workload's pods.

@@ -35,6 +35,8 @@ mutants! {
     PercentOfReady,
     /// A revision counts as complete while nodes are held back at another.
     CurrentTooSoon,
+    /// Where there is a selector, the partition holds nothing back.
+    SelectorAlone,
     /// What is left of a rolling update counts under OnDelete.
     OnDeleteRolls,
     /// Pods are compared by their label, not by what they mean.

@@ -1,11 +1,14 @@
 //! The fleet: properties of whole rollouts, in worlds of all kinds.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::super::cell::{Gate, Hold};
 use super::super::inplace::{Intent, Progress};
 use super::tests::{NOW, down, fleet_of, node, pod, rules};
 use super::*;
+use crate::health::Health;
 
 /// A world that does what is decided, and in which pods come up when they are told to.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use super::super::cell::{Class, Gate, Held, Hold, Rollout};
 use super::super::inplace::{GATE, Intent, Progress};
 use super::super::lifecycle::State;
 use super::*;
+use crate::health::Health;
 
 pub(super) const NOW: i64 = 1_000;
 

@@ -188,13 +188,6 @@ impl Placement {
         self.replace(name, None)
     }
 
-    /// How a node is: that changes nothing for anybody else.
-    pub fn set_health(&mut self, name: &Arc<str>, health: Health) {
-        if let Some(entry) = self.entries.get_mut(name) {
-            entry.prospect.health = health;
-        }
-    }
-
     /// What a node has of the set. Says what holds for those that this changes something for.
     pub fn hold(&mut self, name: &Arc<str>, holding: Holding) -> Vec<NodeState> {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.holding != holding) else {
@@ -274,7 +267,8 @@ impl Placement {
 
     /// How many nodes the partition holds back.
     fn held(&self) -> usize {
-        if is_on(Mutant::PartitionForgotten) { 0 } else { held_back(&self.terms.partition, self.order.len()) }
+        let is_forgotten = is_on(Mutant::PartitionForgotten) || (self.terms.has_selector && is_on(Mutant::SelectorAlone));
+        if is_forgotten { 0 } else { held_back(&self.terms.partition, self.order.len()) }
     }
 
     /// Whether selected nodes share the places that the partition leaves.
