@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
+use dapple_control::daemonset::forecast::Cluster;
 use dapple_plan::fate::Pod;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{World, kind_name};
@@ -32,6 +33,10 @@ const KINDS: [(&str, &str, &str, &str); 9] = [
     ("apps.openyurt.io", "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements"),
 ];
 
+/// What a DaemonSet has made.
+const REVISIONS: (&str, &str, &str, &str) = ("apps", "v1", "ControllerRevision", "controllerrevisions");
+const PODS: (&str, &str, &str, &str) = ("", "v1", "Pod", "pods");
+
 /// Kubernetes' own workloads, of which only those matter that ask for a policy.
 const NATIVE: [(&str, &str, &str, &str); 6] = [
     ("apps", "v1", "Deployment", "deployments"),
@@ -42,32 +47,61 @@ const NATIVE: [(&str, &str, &str, &str); 6] = [
     ("batch", "v1", "CronJob", "cronjobs"),
 ];
 
-/// Everything that planning looks at. Kinds that the cluster does not serve have no objects.
-pub(crate) async fn world(client: &Client) -> anyhow::Result<World> {
-    let mut world = World::default();
-    for kind in KINDS {
-        add_all(client, kind, None, &mut world).await?;
+/// Everything that planning looks at, and the nodes as the controller sees them. Kinds that the cluster does not serve have
+/// no objects.
+pub(crate) async fn world(client: &Client) -> anyhow::Result<(World, Cluster)> {
+    let (mut world, mut cluster) = (World::default(), Cluster::default());
+    let all = KINDS.into_iter().map(|kind| (kind, None));
+    let asking = NATIVE
+        .into_iter()
+        .flat_map(|kind| [REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL].map(|label| (kind, Some(label))));
+    for (kind, label) in all.chain(asking) {
+        let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
+        each(client, None, kind, params, |object| {
+            // One malformed object must not hide the rest.
+            let added = world.add(object).map(|_| ()).map_err(|error| error.to_string());
+            let seen = if object["kind"] == "Node" { cluster.add(object) } else { Ok(()) };
+            if let Err(error) = added.and(seen) {
+                note(&format!("warning: not planned: {error}"));
+            }
+        })
+        .await?;
     }
-    for kind in NATIVE {
-        for label in [REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL] {
-            add_all(client, kind, Some(label), &mut world).await?;
-        }
-    }
-    Ok(world)
+    Ok((world, cluster))
 }
 
-async fn add_all(
+/// Adds the revisions and pods of a namespace that may be a DaemonSet's.
+pub(crate) async fn rollout_of(
     client: &Client,
+    namespace: &str,
+    selector: &LabelSelector,
+    cluster: &mut Cluster,
+) -> anyhow::Result<()> {
+    let mut add = |object: &Value| {
+        if let Err(error) = cluster.add(object) {
+            note(&format!("warning: {} is passed over: {error}", object["metadata"]["name"]));
+        }
+    };
+    each(client, Some(namespace), REVISIONS, ListParams::default(), &mut add).await?;
+    // A pod whose labels were changed since is the DaemonSet's no more.
+    let Ok(query) = kube::core::Selector::try_from(selector.clone()) else { return Ok(()) };
+    each(client, Some(namespace), PODS, ListParams::default().labels_from(&query), &mut add).await
+}
+
+/// Visits every object of a kind.
+async fn each(
+    client: &Client,
+    namespace: Option<&str>,
     (group, version, kind, plural): (&str, &str, &str, &str),
-    label: Option<&str>,
-    world: &mut World,
+    params: ListParams,
+    mut visit: impl FnMut(&Value),
 ) -> anyhow::Result<()> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let mut params = ListParams::default().limit(PAGE);
-    if let Some(label) = label {
-        params = params.labels(label);
-    }
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let mut params = params.limit(PAGE);
     loop {
         let page = match api.list(&params).await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -77,10 +111,7 @@ async fn add_all(
             let mut value = serde_json::to_value(object)?;
             value["apiVersion"] = Value::from(resource.api_version.clone());
             value["kind"] = Value::from(kind);
-            // One malformed object must not hide the rest.
-            if let Err(error) = world.add(&value) {
-                note(&format!("warning: not planned: {error}"));
-            }
+            visit(&value);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

@@ -2,16 +2,22 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use dapple_api::daemonset::DaemonSet;
+use dapple_control::daemonset::forecast::{Cluster, Forecast};
+use dapple_control::gates::Gates;
 use dapple_plan::fate::{Fates, fates, is_changed};
 use dapple_plan::variant::Plan;
+use dapple_plan::world::World;
 use dapple_view::plan::PlanView;
+use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::args::{PlanArgs, PlanOutput};
 use crate::checks::Checks;
 use crate::live;
 use crate::output::{is_coloured, is_coloured_for, note, say};
-use crate::sources::{Live, Sources};
+use crate::sources::{Live, Sources, with_notice};
 
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let sources = Sources::read(&args.sources).await?;
@@ -26,7 +32,13 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         }
         let view = PlanView::new(plan, &|rule| sources.locate(rule));
         views.push(match &sources.live {
-            Some(live) => view.beside(&fates_of(live, before, plan).await?, is_changed),
+            Some(live) => match forecast(live, &sources.next, plan).await? {
+                Some(forecast) => view
+                    .beside(&forecast.ahead.fates, is_changed)
+                    .foretold(&forecast.ahead, &forecast.hashes)
+                    .warned(&forecast.problems),
+                None => view.beside(&fates_of(live, before, plan).await?, is_changed),
+            },
             None => view,
         });
     }
@@ -72,6 +84,30 @@ fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the controller would do about a DaemonSet that is as the files say; nothing for other workloads.
+async fn forecast(live: &Live, next: &World, plan: &Plan) -> anyhow::Result<Option<Forecast>> {
+    let Some(set) = next.daemonset_alone(&plan.object) else { return Ok(None) };
+    let mut cluster = Cluster::with_nodes_of(&live.nodes);
+    let namespace = &plan.object.namespace;
+    let now = live.world.daemonset_alone(&plan.object);
+    // Pods that are there have what the selector of today selects.
+    let selector = &now.unwrap_or(set).spec.selector;
+    let reading = live::rollout_of(&live.client, namespace, selector, &mut cluster);
+    with_notice(&format!("reading the pods of {} ...", plan.object), reading).await?;
+    let applied = applied(now, set)?;
+    let forecast = cluster.forecast(&applied, Gates::default(), Timestamp::now());
+    forecast.map(Some).map_err(|error| anyhow!("{}: {error}", plan.object))
+}
+
+/// A DaemonSet as it is once the files are applied: what a file does not say of it stays.
+fn applied(now: Option<&DaemonSet>, next: &DaemonSet) -> anyhow::Result<Value> {
+    let Some(now) = now else { return Ok(serde_json::to_value(next)?) };
+    let mut set = now.clone();
+    set.spec = next.spec.clone();
+    set.metadata.annotations.get_or_insert_default().extend(next.metadata.annotations.clone().unwrap_or_default());
+    Ok(serde_json::to_value(set)?)
 }
 
 async fn fates_of(live: &Live, before: Option<&Plan>, plan: &Plan) -> anyhow::Result<Fates> {

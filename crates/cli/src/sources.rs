@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use dapple_api::manifest::{self, Manifest};
+use dapple_control::daemonset::forecast::Cluster;
 use dapple_edit::edit::Source;
 use dapple_plan::world::{World, is_known, name_of};
 use dapple_testbed::Fleet;
@@ -36,6 +37,8 @@ pub(crate) struct Sources {
 pub(crate) struct Live {
     pub(crate) client: Client,
     pub(crate) world: World,
+    /// Its nodes, as the controller sees them.
+    pub(crate) nodes: Cluster,
 }
 
 impl Sources {
@@ -46,8 +49,8 @@ impl Sources {
             Some(path) => (None, nodes_from(path)?),
             None => {
                 let client = Client::try_from(connect::config(&args.connect).await?)?;
-                let world = with_notice("reading the cluster ...", live::world(&client)).await?;
-                (Some(Live { client, world: world.clone() }), world)
+                let (world, nodes) = with_notice("reading the cluster ...", live::world(&client)).await?;
+                (Some(Live { client, world: world.clone(), nodes }), world)
             }
         };
         let (mut concerned, mut malformed) = (0, Vec::new());

@@ -5,6 +5,7 @@
 
 mod act;
 mod cache;
+pub mod forecast;
 mod history;
 mod known;
 mod look;

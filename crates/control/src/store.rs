@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
+use serde_json::Value;
 
 use crate::observed::{Observed, Wire};
 use crate::signal::Signal;
@@ -85,6 +86,13 @@ pub trait Cached: Send + Sync + Sized + 'static {
     fn meta(&self) -> &Meta;
     /// Tells every index entry it wants to be found under.
     fn index(&self, add: &mut dyn FnMut(Index, Arc<str>));
+}
+
+/// Reads one object as a cache would.
+pub fn read<T: Cached>(object: &Value, strings: &mut Interner) -> Result<T, String> {
+    let observed: Observed<T::Wire> = serde_json::from_str(&object.to_string()).map_err(|error| error.to_string())?;
+    let meta = Meta::read(kube::Resource::meta(&observed), strings)?;
+    Ok(T::slim(meta, observed.object?, strings))
 }
 
 /// What one watch event did to the view.

@@ -185,6 +185,13 @@ impl World {
         warnings
     }
 
+    /// A DaemonSet, unless a policy has a part in its pods: what policies do, its controller does not know.
+    pub fn daemonset_alone(&self, object: &ObjectName) -> Option<&DaemonSet> {
+        let set = self.daemonsets.get(&(object.namespace.clone(), object.name.clone()))?;
+        let has_policy = set.metadata.labels.iter().flatten().any(|(key, _)| key == REQUIRED_OVERRIDE_LABEL);
+        (object.kind == "DaemonSet" && !has_policy).then_some(set)
+    }
+
     /// What a workload's pods are selected by.
     pub fn selector_of(&self, object: &ObjectName) -> Option<LabelSelector> {
         let key = (object.namespace.clone(), object.name.clone());

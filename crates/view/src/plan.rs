@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 
 use dapple_api::yaml;
 use dapple_edit::edit::Source;
+use dapple_edit::meaning::{NEWEST_FORM, hash_in_form};
 use dapple_edit::render::Origin;
+use dapple_plan::daemonset::cell::Act;
+use dapple_plan::daemonset::fleet::ahead::Ahead;
+use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fate::{Fate, Fates};
 use dapple_plan::variant::{Plan, Variant, Warning};
 use serde::Serialize;
@@ -32,6 +37,9 @@ pub struct PlanView {
     /// What becomes of its pods; nothing where no cluster was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pods: Option<PodsView>,
+    /// How the controller goes about it; nothing where no controller was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<RolloutView>,
     /// Whether the cluster has something else now, or nothing of it; nothing where no cluster was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
@@ -51,8 +59,10 @@ pub struct VariantView {
     /// Nodes that it cannot run on, and why.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub misfits: BTreeMap<String, String>,
-    /// Names the rendering.
+    /// Names the rendering; of a DaemonSet, what its pods carry as `controller-revision-hash`.
     pub hash: Option<String>,
+    /// The pod template that these nodes get.
+    pub template: Option<Value>,
     /// Why there is no rendering.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -122,9 +132,34 @@ pub struct WarningView {
 #[serde(rename_all = "camelCase")]
 pub struct PodsView {
     /// How many have each fate.
-    pub counts: BTreeMap<&'static str, usize>,
+    pub counts: BTreeMap<String, usize>,
     /// Each pod.
     pub each: Vec<PodView>,
+}
+
+/// How the controller goes about a rollout.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutView {
+    /// So many nodes may be under way at once; nothing where nothing rolls out by itself.
+    pub at_once: Option<usize>,
+    /// Nodes whose pods are replaced or changed, in the order in which their turn comes.
+    pub order: Vec<String>,
+    /// What is done at once, before anything has come of it.
+    pub now: Vec<StepView>,
+}
+
+/// Something that the controller does.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepView {
+    /// On which node.
+    pub node: String,
+    /// To which pod; nothing for one that is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// What.
+    pub step: &'static str,
 }
 
 /// A pod and what becomes of it.
@@ -137,7 +172,7 @@ pub struct PodView {
     /// Its node.
     pub node: String,
     /// What becomes of it.
-    pub fate: &'static str,
+    pub fate: String,
 }
 
 impl PlanView {
@@ -149,9 +184,10 @@ impl PlanView {
             kind: plan.object.kind.clone(),
             namespace: plan.object.namespace.clone(),
             name: plan.object.name.clone(),
-            variants: plan.variants.iter().map(|variant| VariantView::new(variant, &object, &base, locate)).collect(),
+            variants: plan.variants.iter().map(|variant| VariantView::new(plan, variant, &base, locate)).collect(),
             warnings: plan.warnings.iter().map(|known| WarningView::new(known, &object, locate)).collect(),
             pods: None,
+            rollout: None,
             changed: None,
             object,
         }
@@ -162,6 +198,31 @@ impl PlanView {
     pub fn beside(mut self, fates: &Fates, changed: bool) -> Self {
         self.pods = Some(PodsView::new(fates));
         self.changed = Some(changed);
+        self
+    }
+
+    /// As the controller would go about it. `hashes` has, by what a rendering means, what its pods carry.
+    #[must_use]
+    pub fn foretold(mut self, ahead: &Ahead, hashes: &BTreeMap<Arc<str>, Arc<str>>) -> Self {
+        for hash in self.variants.iter_mut().filter_map(|variant| variant.hash.as_mut()) {
+            if let Some(carried) = hashes.get(hash.as_str()) {
+                *hash = carried.to_string();
+            }
+        }
+        self.rollout = Some(RolloutView::new(ahead));
+        self
+    }
+
+    /// With what the controller could not use of the workload.
+    #[must_use]
+    pub fn warned(mut self, problems: &[Problem]) -> Self {
+        let rule = self.object.clone();
+        self.warnings.extend(problems.iter().map(|problem| WarningView {
+            reason: problem.reason.to_owned(),
+            at: None,
+            rule: rule.clone(),
+            text: problem.text.clone(),
+        }));
         self
     }
 
@@ -192,6 +253,9 @@ impl PlanView {
         if let Some(pods) = &self.pods {
             pods.write(&mut text, wide);
         }
+        if let Some(rollout) = &self.rollout {
+            rollout.write(&mut text, wide);
+        }
         if !self.warnings.is_empty() {
             text.push('\n');
         }
@@ -221,7 +285,8 @@ impl WarningView {
 }
 
 impl VariantView {
-    fn new(variant: &Variant, object: &str, base: &str, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
+    fn new(plan: &Plan, variant: &Variant, base: &str, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
+        let object = plan.object.to_string();
         let misfits = variant.misfits.iter().map(|(node, misfit)| (node.clone(), misfit.to_string())).collect();
         let mut view = Self {
             places: variant.places.clone(),
@@ -229,14 +294,16 @@ impl VariantView {
             nodes: variant.nodes.clone(),
             misfits,
             hash: None,
+            template: None,
             error: None,
             changes: Vec::new(),
             diff: String::new(),
         };
         match &variant.rendering {
             Ok(rendering) => {
-                view.hash = Some(rendering.hash.clone());
-                view.changes = rendering.origins.iter().map(|origin| ChangeView::new(origin, object)).collect();
+                view.hash = Some(hash_in_form(NEWEST_FORM, plan.document, &rendering.document));
+                view.template = plan.document.template(&rendering.document).cloned();
+                view.changes = rendering.origins.iter().map(|origin| ChangeView::new(origin, &object)).collect();
                 view.diff = unified(base, &yaml::document(&rendering.document));
             }
             Err(error) => {
@@ -334,23 +401,25 @@ const LEFT_ALONE: &str = "left alone";
 impl PodsView {
     fn new(fates: &Fates) -> Self {
         let word = |fate: Fate| match fate {
-            Fate::Recreated => "recreated",
-            Fate::InPlace => "updated in place",
-            Fate::Moved => "moved",
-            Fate::Removed => "removed",
-            Fate::Waits => "updated when deleted",
-            Fate::LeftAlone => LEFT_ALONE,
+            Fate::Recreated => "recreated".to_owned(),
+            Fate::InPlace => "updated in place".to_owned(),
+            Fate::Moved => "moved".to_owned(),
+            Fate::Removed => "removed".to_owned(),
+            Fate::Waits => "updated when deleted".to_owned(),
+            Fate::HeldBack(by) => format!("held back ({by})"),
+            Fate::LeftAlone => LEFT_ALONE.to_owned(),
         };
         let known = fates.pods.iter().map(|(pod, (node, fate))| PodView {
             pod: Some(pod.clone()),
             node: node.clone(),
             fate: word(*fate),
         });
-        let new = fates.created_on.iter().map(|node| PodView { pod: None, node: node.clone(), fate: "created" });
+        let new =
+            fates.created_on.iter().map(|node| PodView { pod: None, node: node.clone(), fate: "created".to_owned() });
         let each: Vec<PodView> = known.chain(new).collect();
         let mut counts = BTreeMap::new();
         for pod in &each {
-            *counts.entry(pod.fate).or_default() += 1;
+            *counts.entry(pod.fate.clone()).or_default() += 1;
         }
         Self { counts, each }
     }
@@ -363,5 +432,47 @@ impl PodsView {
             let name = pod.pod.as_deref().unwrap_or("a pod");
             let _ = writeln!(text, "    {}", harmless(&format!("{name} on {}: {}", pod.node, pod.fate)));
         }
+    }
+}
+
+impl RolloutView {
+    fn new(ahead: &Ahead) -> Self {
+        let now = ahead.first.iter().map(|action| StepView {
+            node: action.node.to_string(),
+            pod: action.pod.as_ref().map(ToString::to_string),
+            step: step(action.act),
+        });
+        Self { at_once: ahead.at_once, order: ahead.order.clone(), now: now.collect() }
+    }
+
+    fn write(&self, text: &mut String, wide: bool) {
+        let named = |nodes: &[String]| if wide { nodes.join(", ") } else { few(nodes) };
+        match self.at_once {
+            Some(most) if !self.order.is_empty() => {
+                let line = format!("at most {} at a time, in this order: {}", count(most, "node"), named(&self.order));
+                let _ = writeln!(text, "  rollout: {}", harmless(&line));
+            }
+            _ => {}
+        }
+        let mut steps: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for step in &self.now {
+            steps.entry(step.step).or_default().push(step.node.clone());
+        }
+        for (step, nodes) in steps {
+            let line = format!("{} {step} ({})", count(nodes.len(), "pod"), named(&nodes));
+            let _ = writeln!(text, "  now: {}", harmless(&line));
+        }
+    }
+}
+
+fn step(act: Act) -> &'static str {
+    match act {
+        Act::Create => "created",
+        Act::Delete(_) => "deleted",
+        Act::Mark(_) => "marked for hooks",
+        Act::Gate { opens: true, .. } => "put into service",
+        Act::Gate { opens: false, .. } => "taken out of service",
+        Act::Edit => "changed in place",
+        Act::Resize | Act::ClearResize => "resized",
     }
 }

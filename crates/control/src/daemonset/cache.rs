@@ -76,7 +76,7 @@ impl Cached for Set {
 }
 
 /// A cached ControllerRevision. Those of other kinds are kept by name only.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SetRevision {
     pub(super) meta: Meta,
     pub(super) owner: Option<Arc<str>>,
@@ -130,6 +130,11 @@ impl SetRevision {
         let name = &self.meta.key.name;
         let end = || name.strip_prefix(&format!("{}-", set.meta.key.name)).unwrap_or(name).to_owned();
         self.hash.clone().unwrap_or_else(end)
+    }
+
+    /// As it is once it has become the newest again.
+    pub(super) fn renumbered(&self, number: i64, now: Timestamp) -> Self {
+        Self { number, newest_since: Some(now.to_string()), ..self.clone() }
     }
 
     /// As deciding sees it, now.

@@ -15,7 +15,7 @@ use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
 use dapple_plan::daemonset::renderings::Renderings;
-use dapple_plan::daemonset::revision::spec_of;
+use dapple_plan::daemonset::revision::{self, Revision, spec_of};
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::daemonset::touched::{SOAK_ANNOTATION, soak};
 use dapple_plan::fit;
@@ -182,6 +182,23 @@ impl Sources<'_> {
         }
         (renderings, names)
     }
+}
+
+/// The revision that nodes are held back at; the newest, if there is no other.
+pub(super) fn current(
+    set: &Set,
+    revisions: &[Arc<SetRevision>],
+    update: &Arc<SetRevision>,
+    pods: &[Arc<Pod>],
+    now: Timestamp,
+) -> Arc<SetRevision> {
+    let named = set.status.current_revision.as_deref();
+    let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
+    let of_pods = pods.iter().filter(|pod| pod.leaving_since.is_none());
+    let of_pods = of_pods.map(|pod| (pod.annotations.get(REVISION_ANNOTATION), hash_label(pod)));
+    let found = revision::current(named, &update.meta.key.name, &all, of_pods);
+    let found = found.and_then(|found| revisions.iter().find(|known| *known.meta.key.name == *found.name));
+    found.unwrap_or(update).clone()
 }
 
 /// The variants of a revision.

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use dapple_plan::daemonset::layout::Revisions;
 use dapple_plan::daemonset::placement::Prospect;
-use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::reads::Reads;
-use dapple_plan::daemonset::revision::{Revision, current};
 use dapple_plan::daemonset::status::stalls_at;
 use tracing::warn;
 
-use super::known::{Sources, hash_label, pod_state, prospect, revisions, variants};
+use super::known::{Sources, current, pod_state, prospect, revisions, variants};
 use super::memory::Memory;
 use super::news::Changes;
+use super::own::is_selected;
 use super::proof::{Answer, proof_of};
 use super::{DaemonSets, Set, SetRevision};
 use crate::queue::Ended;
@@ -109,7 +108,7 @@ impl DaemonSets {
                 continue;
             };
             let state = pod_state(set, pod, &known.names, memory.unchangeable.contains(&pod.meta.uid));
-            memory.is_stale |= !known.names.has(&state.label) || !self.is_selected(set, pod);
+            memory.is_stale |= !known.names.has(&state.label) || !is_selected(set, pod);
             known.fleet.observe(name, Some((node, state)));
         }
         memory.known = Some(known);
@@ -160,7 +159,7 @@ impl DaemonSets {
         let revisions = self.revisions.find(Index::Owner, &set.meta.uid);
         let Some(update) = self.settle(set, memory, &revisions).await? else { return Ok(false) };
         let pods = self.pods.find(Index::Owner, &set.meta.uid);
-        let current = self.current(set, &revisions, &update, &pods);
+        let current = current(set, &revisions, &update, &pods, self.env.now());
         self.render(set, memory, [&update, &current]);
         let nodes = self.nodes.all();
         let is_there =
@@ -173,22 +172,6 @@ impl DaemonSets {
         memory.is_stale = !is_all_owned;
         memory.may_prune = true;
         Ok(true)
-    }
-
-    fn current(
-        &self,
-        set: &Set,
-        revisions: &[Arc<SetRevision>],
-        update: &Arc<SetRevision>,
-        pods: &[Arc<Pod>],
-    ) -> Arc<SetRevision> {
-        let named = set.status.current_revision.as_deref();
-        let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, self.env.now())).collect();
-        let of_pods = pods.iter().filter(|pod| pod.leaving_since.is_none());
-        let of_pods = of_pods.map(|pod| (pod.annotations.get(REVISION_ANNOTATION), hash_label(pod)));
-        let found = current(named, &update.meta.key.name, &all, of_pods);
-        let found = found.and_then(|found| revisions.iter().find(|known| *known.meta.key.name == *found.name));
-        found.unwrap_or(update).clone()
     }
 
     /// Makes sure that the variants of these revisions are in memory, and forgets those of others.

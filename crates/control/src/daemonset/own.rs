@@ -1,5 +1,6 @@
 //! Whose pods and revisions are whose: taking in what nobody owns, and letting go of what is a set's no more.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::daemonset::DaemonSet;
@@ -18,27 +19,17 @@ use crate::slim::Pod;
 use crate::store::{Index, Key, Meta};
 
 impl DaemonSets {
-    /// Whether a set selects a pod.
-    pub(super) fn is_selected(&self, set: &Set, pod: &Pod) -> bool {
-        set.selector.as_ref().is_some_and(|selector| selector.matches(|key| pod.labels.get(key)))
-    }
-
     /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
     /// False if something was changed meanwhile: then it is to be looked at again.
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         let mut is_all_done = true;
-        let is_nobodys = |pod: &Pod| pod.owner.is_none() || is_on(Mutant::ForeignAdopted);
-        let is_orphan = |pod: &&Arc<Pod>| is_nobodys(pod) && pod.node.is_some() && pod.leaving_since.is_none();
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
-        let orphans: Vec<&Arc<Pod>> = pods.iter().filter(is_orphan).filter(|pod| self.is_selected(set, pod)).collect();
+        let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.
         let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
-        let is_selected = |labels: &std::collections::BTreeMap<String, String>| {
-            set.selector.as_ref().is_some_and(|known| known.matches(|key| labels.get(key).map(String::as_str)))
-        };
-        let lost: Vec<_> = revisions.iter().filter(|known| known.is_orphan && is_selected(&known.labels)).collect();
+        let lost: Vec<_> = revisions.iter().filter(|known| known.is_orphan && selects(set, &known.labels)).collect();
         if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
             for pod in orphans {
                 is_all_done &= self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
@@ -49,7 +40,7 @@ impl DaemonSets {
         }
         let mine = self.revisions.find(Index::Owner, &set.meta.uid);
         let owned = self.pods.find(Index::Owner, &set.meta.uid);
-        for pod in owned.iter().filter(|pod| !self.is_selected(set, pod) && is_relabelled(set, &mine, pod)) {
+        for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
             if memory.is_open(&pod.meta.key) {
                 is_all_done = false;
                 continue;
@@ -122,6 +113,27 @@ impl DaemonSets {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a set selects a pod.
+pub(super) fn is_selected(set: &Set, pod: &Pod) -> bool {
+    set.selector.as_ref().is_some_and(|selector| selector.matches(|key| pod.labels.get(key)))
+}
+
+/// Whether a set selects what has these labels.
+pub(super) fn selects(set: &Set, labels: &BTreeMap<String, String>) -> bool {
+    set.selector.as_ref().is_some_and(|selector| selector.matches(|key| labels.get(key).map(String::as_str)))
+}
+
+/// Whether a pod is nobody's, and may become a set's.
+pub(super) fn is_orphan(pod: &Pod) -> bool {
+    let is_nobodys = pod.owner.is_none() || is_on(Mutant::ForeignAdopted);
+    is_nobodys && pod.node.is_some() && pod.leaving_since.is_none()
+}
+
+/// Whether somebody has relabelled a pod of the set, so that it is the set's no more.
+pub(super) fn is_released(set: &Set, revisions: &[Arc<SetRevision>], pod: &Pod) -> bool {
+    !is_selected(set, pod) && is_relabelled(set, revisions, pod)
 }
 
 /// Whether a pod that is not selected was, as it was made. If not, the selector was changed, not the pod: it stays, and is

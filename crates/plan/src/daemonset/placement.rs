@@ -267,7 +267,8 @@ impl Placement {
 
     /// How many nodes the partition holds back.
     fn held(&self) -> usize {
-        let is_forgotten = is_on(Mutant::PartitionForgotten) || (self.terms.has_selector && is_on(Mutant::SelectorAlone));
+        let is_forgotten =
+            is_on(Mutant::PartitionForgotten) || (self.terms.has_selector && is_on(Mutant::SelectorAlone));
         if is_forgotten { 0 } else { held_back(&self.terms.partition, self.order.len()) }
     }
 

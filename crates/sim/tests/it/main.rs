@@ -3,6 +3,7 @@
 
 mod case;
 mod conformance;
+mod foretold;
 mod forgotten;
 mod illness;
 mod malformed;

@@ -254,7 +254,8 @@ mod tests {
     fn a_rollout_is_foretold_to_its_end() {
         let held = NodeState { hold: Some(Hold::Partition), wanted: Arc::from("old"), ..node("a") };
         let nodes = vec![held, node("b"), node("c"), node("d"), node("e")];
-        let pods = vec![("a", pod("pa", "old")), ("b", pod("pb", "old")), ("c", pod("pc", "new")), ("d", pod("pd", "old"))];
+        let pods =
+            vec![("a", pod("pa", "old")), ("b", pod("pb", "old")), ("c", pod("pc", "new")), ("d", pod("pd", "old"))];
         let ahead = fleet(Mode::Standard, 1, nodes, pods).run_ahead(NOW);
         let expected = [
             ("pa", Fate::HeldBack(HeldBy::Partition)),
@@ -266,7 +267,10 @@ mod tests {
         assert_eq!((ahead.order, ahead.at_once), (vec!["d".to_owned(), "b".to_owned()], Some(1)));
         assert_eq!(ahead.fates.created_on, ["e".to_owned()].into());
         // The node without a pod counts: nothing else is begun before it has one.
-        assert_eq!(ahead.first.iter().map(|action| (&*action.node, action.act)).collect::<Vec<_>>(), [("e", Act::Create)]);
+        assert_eq!(
+            ahead.first.iter().map(|action| (&*action.node, action.act)).collect::<Vec<_>>(),
+            [("e", Act::Create)]
+        );
     }
 
     #[test]

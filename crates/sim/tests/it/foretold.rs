@@ -1,0 +1,183 @@
+//! What `dapple plan` foretells, the controller does, pod by pod: over random fleets, and random changes of a set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dapple_control::daemonset::forecast::{Cluster, Forecast};
+use dapple_control::family::Family;
+use dapple_control::gates::Gates;
+use dapple_plan::fate::Fate;
+use dapple_sim::clock::FIRST_SECOND;
+use dapple_sim::faults::Weather;
+use dapple_sim::object::{asked_node, is_terminating, text};
+use dapple_sim::scenario::Scenario;
+use dapple_sim::script::{Event, Script};
+use dapple_sim::server::{ChangeKind, Server};
+use dapple_sim::shrink::explain;
+use dapple_sim::sim::{Properties, Write};
+use dapple_sim::sweep::sweep;
+use http::Method;
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// So many fleets and changes.
+const SEEDS: u64 = 600;
+/// So long nothing happens before the change that is foretold, and after it.
+const QUIET: Duration = Duration::from_secs(1800);
+
+/// How often what was foretold was held against what was done.
+static JUDGED: AtomicU64 = AtomicU64::new(0);
+
+/// A story of a seed up to one change of the set, over a connection that never fails, with images that harm nobody.
+fn script(seed: u64) -> Script {
+    let mut script = (Scenario::of(Family::DaemonSet).script)(seed);
+    (script.weather, script.managers, script.habits.crashes) = (Weather::CALM, 1, 0.0);
+    let is_change = |event: &Event| matches!(event, Event::User(edit) if edit.method == Method::PATCH);
+    let is_kept = |event: &Event| {
+        is_change(event)
+            || matches!(event, Event::Node(_) | Event::NodeReady { .. } | Event::NodeLost { .. } | Event::Taint { .. })
+    };
+    script.events.retain(|(_, event)| is_kept(event));
+    let changes: Vec<usize> = (0..script.events.len()).filter(|index| is_change(&script.events[*index].1)).collect();
+    let last = changes.get(seed as usize % changes.len().max(1)).copied();
+    script.events.truncate(last.map_or(0, |last| last + 1));
+    for (_, event) in &mut script.events {
+        match event {
+            Event::User(edit) => edit.body = edit.body.as_ref().map(|body| harmless(&body.to_string())),
+            // Here, the kubelet of a node that is not well does nothing: then it does not say so either.
+            Event::NodeReady { node, is_ready: false } => *event = Event::NodeLost { node: node.clone() },
+            _ => {}
+        }
+    }
+    let before = script.events.iter().rev().nth(1).map_or(Duration::ZERO, |(at, _)| *at);
+    if let Some((at, _)) = script.events.last_mut() {
+        *at = before + QUIET;
+    }
+    script.calm_at = before + 2 * QUIET;
+    script.finish.clear();
+    script
+}
+
+/// The same without images that make pods or nodes ill.
+fn harmless(text: &str) -> Value {
+    let text = text.replace("agent:sick", "agent:fine").replace("agent:lost", "agent:fine").replace("bad", "fine");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// What was foretold when the set was last changed, and what there was then.
+#[derive(Default)]
+struct Foretold {
+    told: Option<Forecast>,
+    /// By name: UID, node and contents.
+    pods: BTreeMap<String, (String, String, Value)>,
+    nodes: BTreeSet<String>,
+    /// What managers have done to pods since, node by node.
+    done: Vec<(String, Option<String>)>,
+}
+
+/// Its node, or the one that it waits for.
+fn node_of(pod: &Value) -> String {
+    let bound = text(&pod["spec"]["nodeName"]);
+    if bound.is_empty() { asked_node(pod) } else { bound }.to_owned()
+}
+
+fn pods(server: &Server) -> BTreeMap<String, (String, String, Value)> {
+    let is_its = |pod: &Value| {
+        pod["metadata"]["ownerReferences"][0]["name"] == "agent"
+            && pod["metadata"]["ownerReferences"][0]["apiVersion"] == "apps.kruise.io/v1beta1"
+    };
+    let all = server.list("pods");
+    let its = all.iter().filter(|pod| is_its(pod));
+    its.map(|pod| {
+        let part = |pointer: &str| text(pod.pointer(pointer).unwrap_or(&Value::Null)).to_owned();
+        let contents = pod["spec"]["containers"].clone();
+        (part("/metadata/name"), (part("/metadata/uid"), node_of(pod), contents))
+    })
+    .collect()
+}
+
+impl Properties for Foretold {
+    fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
+        let (change, is_ours) = (write.change, write.is_ours());
+        if change.resource == "daemonsets.apps.kruise.io" && !is_ours && change.kind == ChangeKind::Modified {
+            let mut cluster = Cluster::default();
+            for (resource, kind) in
+                [("nodes", "Node"), ("pods", "Pod"), ("controllerrevisions.apps", "ControllerRevision")]
+            {
+                for object in server.list(resource) {
+                    let mut object = Value::clone(&object);
+                    object["kind"] = kind.into();
+                    cluster.add(&object)?;
+                }
+            }
+            let now = Timestamp::from_second(FIRST_SECOND).unwrap() + write.at;
+            self.told = Some(cluster.forecast(&change.object, Gates::default(), now)?);
+            self.pods = pods(server);
+            self.nodes = server.list("nodes").iter().map(|node| text(&node["metadata"]["name"]).to_owned()).collect();
+            self.done.clear();
+            return Ok(());
+        }
+        if change.resource == "nodes" {
+            // What was foretold, was foretold for the nodes as they were.
+            self.told = None;
+        }
+        let (Some(told), true, "pods") = (&self.told, is_ours, change.resource) else { return Ok(()) };
+        // What is done first is what was foretold to be done first.
+        let pod = &change.object;
+        let name = (change.kind != ChangeKind::Added).then(|| text(&pod["metadata"]["name"]).to_owned());
+        let done = (node_of(pod), name);
+        // Pods are made one after the other, as answers come.
+        if done.1.is_some() && self.done.len() < told.ahead.first.len() {
+            let mut first = told.ahead.first.iter().filter_map(|action| Some((&*action.node, &**action.pod.as_ref()?)));
+            if !first.any(|first| first == (done.0.as_str(), done.1.as_deref().unwrap_or_default())) {
+                return Err(format!("{done:?} is done first, and was not foretold to be: {:?}", told.ahead.first));
+            }
+        }
+        self.done.push(done);
+        Ok(())
+    }
+
+    fn is_settled(&self, server: &Server) -> Result<(), String> {
+        let Some(told) = &self.told else { return Ok(()) };
+        JUDGED.fetch_add(1, Ordering::Relaxed);
+        let (now, fates) = (pods(server), &told.ahead.fates);
+        if fates.pods.keys().collect::<BTreeSet<_>>() != self.pods.keys().collect() {
+            return Err(format!("of other pods than {:?} was foretold: {:?}", self.pods.keys(), fates.pods.keys()));
+        }
+        let is_going = |name: &str| server.get("pods", "default", name).is_some_and(|pod| is_terminating(&pod));
+        for (name, (node, fate)) in &fates.pods {
+            let (uid, _, contents) = &self.pods[name];
+            let still = now.get(name).filter(|(known, ..)| known == uid && !is_going(name));
+            let has_other = now.values().any(|(known, on, _)| on == node && known != uid);
+            let is_so = match fate {
+                Fate::Recreated => still.is_none() && has_other,
+                Fate::Removed | Fate::Moved => still.is_none() && !has_other,
+                Fate::InPlace => still.is_some_and(|(_, _, now)| now != contents),
+                Fate::Waits | Fate::HeldBack(_) | Fate::LeftAlone => still.is_some_and(|(_, _, now)| now == contents),
+            };
+            if !is_so {
+                return Err(format!("{name} on {node} was foretold to be {fate:?}; it is {still:?}"));
+            }
+        }
+        let served: BTreeSet<&String> = self.pods.values().map(|(_, node, _)| node).collect();
+        for node in self.nodes.iter().filter(|node| !served.contains(node)) {
+            let has_one = now.values().any(|(_, on, _)| on == node);
+            if has_one != fates.created_on.contains(node) {
+                return Err(format!("{node}: a pod is made: {has_one}, and was foretold for {:?}", fates.created_on));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_foretold_is_done() {
+    let scenario = Scenario { script, properties: || Box::<Foretold>::default(), ..Scenario::of(Family::DaemonSet) };
+    let sum = sweep(&scenario, 1..SEEDS + 1, None, |_, _| {}).unwrap();
+    if let Some((seed, _)) = sum.failed.first() {
+        panic!("{:?}\n{}", sum.failed, explain(&scenario, *seed).unwrap());
+    }
+    let judged = JUDGED.load(Ordering::Relaxed);
+    assert!(judged > SEEDS / 2, "of {SEEDS} changes, {judged} could be judged");
+}
