@@ -1,11 +1,9 @@
 //! What changed since a set was looked at last.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dapple_plan::daemonset::reads::Reads;
-use dapple_plan::fit::Taint;
-use dapple_plan::mutant::{Mutant, is_on};
+use dapple_plan::daemonset::reads::{Readers, Reads};
 
 use super::{DaemonSets, Set, SetRevision};
 use crate::metrics::Metrics;
@@ -38,72 +36,7 @@ struct State {
     /// Which set a UID belongs to.
     owners: BTreeMap<Arc<str>, Key>,
     changes: BTreeMap<Key, Changes>,
-    /// What each set reads of nodes, if that is known.
-    reads: BTreeMap<Key, Reads>,
-    /// By label of nodes: how many sets read it.
-    readers: HashMap<String, usize>,
-}
-
-impl State {
-    fn set_reads(&mut self, set: &Key, reads: Option<Reads>) {
-        let before = match reads {
-            Some(reads) => {
-                reads.labels().for_each(|label| *self.readers.entry(label.to_owned()).or_default() += 1);
-                self.reads.insert(set.clone(), reads)
-            }
-            None => self.reads.remove(set),
-        };
-        for label in before.iter().flat_map(Reads::labels) {
-            if let Some(count) = self.readers.get_mut(label) {
-                *count -= 1;
-                if *count == 0 {
-                    self.readers.remove(label);
-                }
-            }
-        }
-    }
-
-    /// The sets that a change of a node concerns: those that read what has changed, and those of which that is not known.
-    fn concerned(&self, change: &NodeChange) -> Vec<Key> {
-        let is_read = change.labels.iter().any(|label| self.readers.contains_key(label.as_ref()));
-        let is_blank = self.reads.len() < self.owners.len();
-        if !is_read && !is_blank && change.taints.is_empty() && !change.is_whole {
-            return Vec::new();
-        }
-        let concerns = |set: &&Key| {
-            let Some(reads) = self.reads.get(set).filter(|_| !change.is_whole) else { return true };
-            change.labels.iter().any(|label| reads.has_label(label))
-                || change.taints.iter().any(|taint| reads.has_taint(taint))
-        };
-        self.owners.values().filter(concerns).cloned().collect()
-    }
-}
-
-/// What has changed of a node.
-#[derive(Debug, Default)]
-struct NodeChange {
-    /// It came, went, or its condition is another: that concerns every set.
-    is_whole: bool,
-    /// Labels that came, went or have another value.
-    labels: Vec<Arc<str>>,
-    /// Taints that came or went.
-    taints: Vec<Taint>,
-}
-
-impl NodeChange {
-    fn between(old: Option<&Node>, new: Option<&Node>) -> Self {
-        let (Some(old), Some(new)) = (old, new) else { return Self { is_whole: true, ..Self::default() } };
-        if is_on(Mutant::LabelsIgnored) {
-            return Self { is_whole: old.health != new.health, ..Self::default() };
-        }
-        let gone = old.taints.iter().filter(|taint| !new.taints.contains(taint));
-        let come = new.taints.iter().filter(|taint| !old.taints.contains(taint));
-        Self {
-            is_whole: old.health != new.health || old.meta.uid != new.meta.uid,
-            labels: old.labels.changed_keys(&new.labels),
-            taints: gone.chain(come).map(crate::slim::Taint::as_fit).collect(),
-        }
-    }
+    readers: Readers<Key>,
 }
 
 /// So many names of pods and nodes are kept for a set: beyond that it is cheaper to look at everything anew, and a standby,
@@ -151,12 +84,12 @@ impl News {
     pub(super) fn forget(&self, set: &Key) {
         let mut state = self.state();
         state.changes.remove(set);
-        state.set_reads(set, None);
+        state.readers.remove(set);
     }
 
     /// What a set reads of nodes from now on.
     pub(super) fn reads(&self, set: &Key, reads: Reads) {
-        self.state().set_reads(set, Some(reads));
+        self.state().readers.put(set.clone(), Some(reads));
     }
 
     fn tell(&self, set: &Key, urgency: Urgency, note: impl FnOnce(&mut Changes)) {
@@ -179,8 +112,16 @@ impl News {
             if let Some(old) = old {
                 self.state().owners.remove(&old.meta.uid);
             }
-            if let Some(new) = new {
-                self.state().owners.insert(new.meta.uid.clone(), key.clone());
+            match new {
+                Some(new) => {
+                    let mut state = self.state();
+                    state.owners.insert(new.meta.uid.clone(), key.clone());
+                    if !state.readers.has(key) {
+                        state.readers.put(key.clone(), None);
+                    }
+                }
+                // A standby, which works on nothing, would keep it for ever.
+                None => self.state().readers.remove(key),
             }
             // Of our own words about it only one has consequences: the revision that nodes are held back at.
             let held_at = |set: &Set| set.status.current_revision.clone();
@@ -235,8 +176,8 @@ impl News {
     pub(super) fn on_node(self: Arc<Self>) -> impl FnMut(&Change<Node>) + Send + 'static {
         move |change| {
             let Change::Object { key, old, new, .. } = change else { return };
-            let change = NodeChange::between(old.as_deref(), new.as_deref());
-            let sets = self.state().concerned(&change);
+            let change = Node::change(old.as_deref(), new.as_deref());
+            let sets = self.state().readers.concerned(&change);
             for set in sets {
                 self.tell(&set, Urgency::Change, |changes| changes.note_node(&key.name));
             }

@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dapple_plan::daemonset::reads::NodeChange;
 use dapple_plan::fit;
 use dapple_plan::health::Health;
+use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -150,6 +152,21 @@ impl Taint {
 }
 
 impl Node {
+    /// What has changed of a node.
+    pub fn change(old: Option<&Self>, new: Option<&Self>) -> NodeChange {
+        let (Some(old), Some(new)) = (old, new) else { return NodeChange { is_whole: true, ..NodeChange::default() } };
+        if is_on(Mutant::LabelsIgnored) {
+            return NodeChange { is_whole: old.health != new.health, ..NodeChange::default() };
+        }
+        let gone = old.taints.iter().filter(|taint| !new.taints.contains(taint));
+        let come = new.taints.iter().filter(|taint| !old.taints.contains(taint));
+        NodeChange {
+            is_whole: old.health != new.health || old.meta.uid != new.meta.uid,
+            labels: old.labels.changed_keys(&new.labels),
+            taints: gone.chain(come).map(Taint::as_fit).collect(),
+        }
+    }
+
     /// Its taints, as deciding sees them.
     pub fn fit_taints(&self) -> Vec<fit::Taint> {
         self.taints.iter().map(Taint::as_fit).collect()
