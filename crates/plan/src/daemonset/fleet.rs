@@ -117,6 +117,8 @@ impl Fleet {
     /// What is known of many nodes at once.
     pub fn put_all(&mut self, prospects: Vec<Prospect>) {
         let states = self.placement.put_all(prospects);
+        self.cells.reserve(states.len());
+        self.pods.reserve(states.len());
         states.into_iter().for_each(|state| self.set_node(state));
         self.gather_strays();
     }

@@ -164,16 +164,30 @@ impl Placement {
             self.entries.insert(name, Entry { prospect, holding, class: Class::Placeless });
         }
         self.by_variant.clear();
-        let names: Vec<Arc<str>> = self.entries.keys().cloned().collect();
-        names.iter().for_each(|name| self.note_variant(name));
+        if self.terms.has_canary_of_each {
+            let names: Vec<Arc<str>> = self.entries.keys().cloned().collect();
+            names.iter().for_each(|name| self.note_variant(name));
+        }
         for entry in self.entries.values_mut() {
             entry.class = class(&self.terms, &self.by_variant, entry);
         }
-        let placed = self.entries.values().filter(|entry| entry.class != Class::Placeless);
-        self.order = placed.map(Entry::rank).collect();
-        self.order.sort_unstable();
+        // By name already, and within a class that is the order.
+        let of_class = |class: Class| self.entries.values().filter(move |entry| entry.class == class);
+        self.order = of_class(Class::Plain).chain(of_class(Class::Canary)).map(Entry::rank).collect();
+        let plain = of_class(Class::Plain).count();
         self.assign();
-        names.iter().filter_map(|name| self.state(name)).collect()
+        let mut next = [0, plain];
+        let place_of = |entry: &Entry| {
+            let next = match entry.class {
+                Class::Placeless => return None,
+                Class::Plain => &mut next[0],
+                Class::Canary => &mut next[1],
+            };
+            *next += 1;
+            Some(*next - 1)
+        };
+        let places: Vec<Option<usize>> = self.entries.values().map(place_of).collect();
+        self.entries.values().zip(places).map(|(entry, place)| self.state_of(entry, place)).collect()
     }
 
     /// Takes in a node, and says what holds for it and for those that it changes something for.
@@ -312,8 +326,12 @@ impl Placement {
     /// What holds for a node.
     fn state(&self, name: &Arc<str>) -> Option<NodeState> {
         let entry = self.entries.get(name)?;
-        let Prospect { next, now, .. } = &entry.prospect;
-        let place = self.order.binary_search(&entry.rank()).ok();
+        Some(self.state_of(entry, self.order.binary_search(&entry.rank()).ok()))
+    }
+
+    /// What holds for a node with this place in the order.
+    fn state_of(&self, entry: &Entry, place: Option<usize>) -> NodeState {
+        let Prospect { name, next, now, .. } = &entry.prospect;
         let is_in_partition = match place {
             None => false,
             Some(_) if self.terms.is_blocked => true,
@@ -333,7 +351,7 @@ impl Placement {
         let given = now.as_ref().filter(|_| hold.is_some()).unwrap_or(next);
         let hold = if given.rendering.is_some() { hold } else { Some(Hold::Unrendered) };
         let is_rendered = given.rendering.is_some();
-        Some(NodeState {
+        NodeState {
             name: name.clone(),
             can_start: is_rendered && given.can_start,
             can_stay: !is_rendered || given.can_stay,
@@ -348,7 +366,7 @@ impl Placement {
             hold,
             is_partitioned: is_in_partition,
             class: entry.class,
-        })
+        }
     }
 }
 

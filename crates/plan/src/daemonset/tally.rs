@@ -54,11 +54,14 @@ pub(super) struct Sets {
     pub(super) surging: BTreeSet<Rank>,
     /// Touched, and the Node is not Ready.
     pub(super) ill: BTreeSet<Rank>,
-    pub(super) behind: BTreeSet<Rank>,
+    /// How many are behind.
+    pub(super) behind: usize,
     /// Behind, and nothing can be done about it.
     pub(super) unreachable: BTreeSet<Rank>,
-    pub(super) lagging: BTreeSet<Rank>,
-    pub(super) unfinished: BTreeSet<Rank>,
+    /// How many lag.
+    pub(super) lagging: usize,
+    /// How many are unfinished.
+    pub(super) unfinished: usize,
     /// Unfinished, with the time from which on the rollout is complete without them.
     pub(super) passed_over: BTreeSet<(i64, Rank)>,
     /// Waiting for a pod that the API server may refuse.
@@ -87,11 +90,16 @@ impl Sets {
         put(|sets| &mut sets.moving, &|verdict| verdict.is_moving);
         put(|sets| &mut sets.surging, &|verdict| verdict.is_surging);
         put(|sets| &mut sets.ill, &|verdict| verdict.is_ill);
-        put(|sets| &mut sets.behind, &|verdict| verdict.is_behind);
         put(|sets| &mut sets.unreachable, &|verdict| verdict.is_unreachable);
-        put(|sets| &mut sets.lagging, &|verdict| verdict.is_lagging);
-        put(|sets| &mut sets.unfinished, &|verdict| verdict.is_unfinished);
         put(|sets| &mut sets.tried, &|verdict| verdict.is_tried);
+        let counts: [(&mut usize, fn(&Verdict) -> bool); 3] = [
+            (&mut self.behind, |verdict| verdict.is_behind),
+            (&mut self.lagging, |verdict| verdict.is_lagging),
+            (&mut self.unfinished, |verdict| verdict.is_unfinished),
+        ];
+        for (count, is_in) in counts {
+            *count = *count + usize::from(is_in(after)) - usize::from(is_in(before));
+        }
         at(&mut self.passed_over, rank, before.passed_over_at, after.passed_over_at);
         at(&mut self.wakes, rank, before.wake, after.wake);
     }

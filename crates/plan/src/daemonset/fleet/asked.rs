@@ -51,10 +51,10 @@ impl Fleet {
     /// Whether every node has what the newest revision gives it and is well, and none is held back at another. Passed over
     /// are nodes that do not count and were out of reach for long, if they are fewer than those that have it.
     pub fn is_complete(&self, now: i64) -> bool {
-        let (unfinished, passed_over) = (&self.sets.unfinished, &self.sets.passed_over);
+        let (unfinished, passed_over) = (self.sets.unfinished, &self.sets.passed_over);
         let is_over = passed_over.last().is_none_or(|(at, _)| *at <= now);
-        let is_alone = unfinished.len() == passed_over.len() && is_over && unfinished.len() < self.tally.updated;
-        unfinished.is_empty() || is_alone || (is_on(Mutant::CurrentTooSoon) && self.sets.behind.is_empty())
+        let is_alone = unfinished == passed_over.len() && is_over && unfinished < self.tally.updated;
+        unfinished == 0 || is_alone || (is_on(Mutant::CurrentTooSoon) && self.sets.behind == 0)
     }
 
     /// When the rollout last came on: the newest revision was given to a node, or one that has it became well.
@@ -64,17 +64,17 @@ impl Fleet {
 
     /// Nodes that the rollout has still to reach.
     pub fn behind(&self) -> usize {
-        self.sets.behind.len()
+        self.sets.behind
     }
 
     /// Nodes that have not got the newest revision, whatever the reason.
     pub fn lagging(&self) -> usize {
-        self.sets.lagging.len()
+        self.sets.lagging
     }
 
     /// Whether nothing of the rollout is under way, and all that it has still to reach is out of reach.
     pub fn is_out_of_reach(&self) -> bool {
-        self.sets.behind.len() == self.sets.unreachable.len()
+        self.sets.behind == self.sets.unreachable.len()
             && self.sets.down.is_empty()
             && self.sets.surging.is_empty()
     }
@@ -112,7 +112,7 @@ impl Fleet {
 
     /// What pods of one label are to become: their label, their template and the next one, for all that are known.
     pub fn moves(&self) -> Vec<(Arc<str>, Arc<Value>, Arc<Value>)> {
-        let cells = self.sets.lagging.iter().filter_map(|rank| self.cells.get(&rank.name));
+        let cells = self.cells.values().filter(|cell| cell.verdict.is_lagging);
         let all: BTreeSet<(&Arc<str>, &Arc<str>, &Arc<str>)> = cells
             .flat_map(|cell| cell.pods.iter().map(|pod| (&pod.label, &pod.hash, &cell.node.newest)))
             .filter(|(_, from, to)| from != to)
