@@ -495,6 +495,22 @@ fn a_fix_reaches_what_a_bad_revision_broke() {
     assert_eq!(decided(rules(Mode::Standard, 2), vec![ill("a"), node("b")], &pods), [replaced("pb")]);
 }
 
+/// Found by the simulator: with a budget of two, bad revisions cost three nodes.
+#[test]
+fn one_that_is_down_by_itself_takes_no_more_than_its_slot() {
+    let fix = Rollout { began: 800, newest: 3, ..rollout() };
+    let touched = |name: &str| PodState { ready_since: Some(NOW), created: 600, number: Some(2), ..pod(name, "bad") };
+    let pods = [("a", touched("pa")), ("b", touched("pb")), ("c", down("pc", "old")), ("d", pod("pd", "old"))];
+    let next = |budget: usize| {
+        let rules = Rules { rollout: fix.clone(), min_ready: 60, ..rules(Mode::Standard, budget) };
+        decided(rules, ["a", "b", "c", "d"].map(node).to_vec(), &pods)
+    };
+    let replaced = |name: &str| told(name, Act::Delete(Why::Outdated));
+    assert_eq!(next(2), ["pb", "pa"].map(replaced), "those that were touched have both slots");
+    assert_eq!(next(3), ["pb", "pa", "pc"].map(replaced));
+    assert_eq!(next(4), ["pb", "pa", "pc", "pd"].map(replaced));
+}
+
 #[test]
 fn a_surge_stops_at_nodes_that_fall_ill() {
     let ill = |name: &str| NodeState { health: Health::NotReady { since: 700 }, ..node(name) };

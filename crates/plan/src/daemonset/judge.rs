@@ -70,9 +70,9 @@ pub(super) struct Counts {
 /// When a node's turn comes, among those that may be updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It counts against the budget already: first, and without a further slot.
+    /// The rollout has touched it, and it is not well: first, and without a further slot.
     First,
-    /// Its pod is down, and it takes a slot: before those that serve.
+    /// Its pod is down for reasons of its own: before those that serve, in a slot of what the rollout may touch.
     Broken,
     /// Its pod serves.
     Whole,
@@ -90,6 +90,8 @@ pub(super) struct Verdict {
     pub(super) is_moving: bool,
     /// It takes from `maxSurge`: it has two pods, or the rollout has touched it and it is not well.
     pub(super) is_surging: bool,
+    /// The rollout has touched it, and it is not well.
+    pub(super) is_touched: bool,
     /// The rollout has touched it, and its Node is not Ready.
     pub(super) is_ill: bool,
     /// The rollout has not reached it: its pod is not what the newest revision says, and no hold is on it.
@@ -183,12 +185,11 @@ impl Cell {
 
     fn turn(&self, rules: &Rules, now: i64) -> Turn {
         let (is_ill, is_down) = (self.is_unwell_by_rollout(rules, now), self.is_down(rules, now));
-        match rules.mode {
-            Mode::Surge if is_ill => Turn::First,
-            Mode::Surge if is_down => Turn::Broken,
-            Mode::Standard | Mode::InPlace | Mode::OnDelete if is_down => Turn::First,
-            _ if self.node.health.is_ready() => Turn::Whole,
-            _ => Turn::Last,
+        match () {
+            () if is_ill => Turn::First,
+            () if is_down => Turn::Broken,
+            () if self.node.health.is_ready() => Turn::Whole,
+            () => Turn::Last,
         }
     }
 
@@ -206,6 +207,7 @@ impl Cell {
         verdict.is_moving = (verdict.is_down || verdict.is_surging) && !is_at_rest;
         let is_shut = !self.node.can_start || self.node.health.is_unknown();
         verdict.is_unreachable = verdict.is_behind && !verdict.is_down && is_shut;
+        verdict.is_touched = is_ill;
         verdict.is_ill = is_ill && !self.node.health.is_ready();
         if let Some(at) = self.soaked_at(rules).filter(|at| *at > now) {
             verdict.wake = earlier(verdict.wake, at);
