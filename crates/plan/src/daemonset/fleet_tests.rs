@@ -124,6 +124,22 @@ fn of_two_the_one_in_service_stays() {
     assert_eq!(one([changing, whole]), [told("p", Act::Delete(Why::Double))]);
 }
 
+/// Found by the simulator, where a strategy of surge was given up halfway: both went at once.
+#[test]
+fn of_two_at_most_one_goes() {
+    let old = PodState { created: 1, ..pod("p", "old") };
+    let starting = PodState { created: 2, ..down("q", "new") };
+    let one = |pods: [PodState; 2]| {
+        let pods = pods.map(|pod| ("a", pod));
+        decided(rules(Mode::Standard, 1), vec![node("a")], &pods)
+    };
+    assert_eq!(one([old.clone(), starting.clone()]), [told("q", Act::Delete(Why::Double))]);
+    let begun = PodState { edit: Progress::Waiting, ..old.clone() };
+    assert_eq!(one([begun, starting.clone()]), [told("q", Act::Delete(Why::Double))]);
+    let going = PodState { leaving_since: Some(NOW), ..starting };
+    assert_eq!(one([old, going]), [], "what comes next waits for it");
+}
+
 #[test]
 fn the_budget_is_kept_and_nodes_come_in_their_order() {
     let nodes = || vec![node("b"), node("a"), node("c")];

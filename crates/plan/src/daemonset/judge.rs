@@ -169,8 +169,7 @@ impl Cell {
             candidate = None;
         }
         // Given up for a pod that may be refused, it would be missed.
-        let is_risk =
-            |chore: &Chore| matches!(chore.1, Act::Create | Act::Delete(_) | Act::Mark(State::PreparingDelete));
+        let is_risk = |chore: &Chore| chore.1 == Act::Create || is_removal(&chore.1);
         if self.node.is_unproven && self.is_served(rules, now) {
             candidate = candidate.filter(|chore| !is_risk(chore));
         }
@@ -311,8 +310,13 @@ impl Cell {
             return None;
         }
         let next = self.judge_single(first, rules, now, can_edit, verdict);
-        // Two are enough: what is one too many, or on its way out, is gone before the next one comes.
-        next.filter(|_| rules.mode != Mode::Surge || self.pods.len() == 1)
+        if live.len() > 1 {
+            // Taken away together with those that are too many, it would leave the node without any.
+            let is_first = |pod: &Option<Arc<str>>| pod.as_ref() == Some(&first.name);
+            verdict.chores.retain(|(pod, act)| !is_first(pod) || !is_removal(act));
+        }
+        // What is one too many, or on its way out, is gone before the next one comes, or goes.
+        next.filter(|_| self.pods.len() == 1)
     }
 
     fn judge_single(
@@ -380,6 +384,11 @@ impl Cell {
 /// Whether a pod was left out of service by a change in place, or without the amounts that its label says.
 fn is_half_done(pod: &PodState) -> bool {
     pod.gate == Gate::Closed || pod.intent == Intent::Pending
+}
+
+/// Whether it takes a pod away, or begins to.
+fn is_removal(act: &Act) -> bool {
+    matches!(act, Act::Delete(_) | Act::Mark(State::PreparingDelete))
 }
 
 /// The next step to take a pod away; nothing while a hook holds it and knows that it does.
