@@ -270,6 +270,18 @@ fn a_surge_makes_the_new_before_it_takes_the_old() {
     assert_eq!(surge(&superseded)[0], told("pb2", Act::Delete(Why::Double)));
 }
 
+/// Found by the simulator: a surge was undone when the old pod was about to be deleted, and both stayed for ever.
+#[test]
+fn a_surge_takes_back_what_is_asked_for_again() {
+    let bad = pod("p", "old");
+    let marked = PodState { state: State::PreparingDelete, ..pod("q", "new") };
+    let one = |marked: PodState| decided(rules(Mode::Surge, 1), vec![node("a")], &[("a", bad.clone()), ("a", marked)]);
+    assert_eq!(one(marked.clone()), [told("q", Act::Mark(State::Normal))]);
+    let held = Held { from_deletion: true, ..Held::default() };
+    assert_eq!(one(PodState { held, ..marked }), [told("q", Act::Mark(State::Normal))]);
+    assert_eq!(one(pod("q", "new")), [told("p", Act::Delete(Why::Outdated))]);
+}
+
 #[test]
 fn what_we_wrote_and_have_not_seen_counts_as_down() {
     let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];

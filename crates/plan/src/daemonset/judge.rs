@@ -305,7 +305,10 @@ impl Cell {
                 verdict.chores.extend(removal(second, Why::Outdated));
             } else {
                 let new = if is_right(first) { first } else { second };
-                verdict.chores.extend(finish(new, rules));
+                // It was to give way to the other, and is what is asked for again.
+                let is_back = new.state == State::PreparingDelete;
+                let kept = is_back.then(|| (Some(new.name.clone()), take_back(new)));
+                verdict.chores.extend(kept.or_else(|| finish(new, rules)));
             }
             return None;
         }
