@@ -270,6 +270,17 @@ fn a_surge_makes_the_new_before_it_takes_the_old() {
     assert_eq!(surge(&superseded)[0], told("pb2", Act::Delete(Why::Double)));
 }
 
+/// Found by the simulator: it counted once it was seen to have two pods, and not before, so that one more was begun.
+#[test]
+fn a_surge_waits_for_no_node_that_is_lost_for_good() {
+    let lost = || NodeState { is_out_of_service: true, ..node("b") };
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old")), ("b", down("qb", "new"))];
+    let mut fleet = fleet(rules(Mode::Surge, 1), vec![node("a"), lost()], &pods);
+    let actions = fleet.decide(NOW).actions;
+    assert_eq!(actions.iter().map(|action| (&*action.node, action.act)).collect::<Vec<_>>(), [("a", Act::Create)]);
+    assert_eq!(fleet.waiting(3, NOW), Vec::<String>::new());
+}
+
 /// Found by the simulator: a surge was undone when the old pod was about to be deleted, and both stayed for ever.
 #[test]
 fn a_surge_takes_back_what_is_asked_for_again() {

@@ -197,7 +197,9 @@ impl Cell {
         let is_ill = self.is_unwell_by_rollout(rules, now);
         verdict.is_down = self.is_down(rules, now);
         let is_pair = rules.mode == Mode::Surge && self.pods.iter().filter(|pod| pod.is_live()).count() > 1;
-        verdict.is_surging = rules.mode == Mode::Surge && (is_pair || verdict.is_surging || is_ill);
+        // Nobody waits for a node that is lost for good: a second pod there may never come up.
+        verdict.is_surging = is_ill || (is_pair && !self.node.is_out_of_service);
+        verdict.is_surging &= rules.mode == Mode::Surge;
         // A pod that is down on its own, and is not what it should be, is not on its way anywhere; nor is one that was to be
         // changed, where another is to be made beside it.
         let is_left = |pod: &PodState| !pod.is_begun() || rules.mode == Mode::Surge;
