@@ -171,14 +171,14 @@ impl DaemonSetProperties {
     fn ask(&mut self, write: &Write<'_>, server: &Server) {
         let (now, memory) = (write.at, write.memory);
         let asked = asked(server);
+        // What held last has held until this very write, however long nothing was written.
+        if let Some((until, _)) = self.asked.last_mut() {
+            *until = now;
+        }
         self.asked.retain(|(until, _)| *until + memory >= now);
         match self.asked.last_mut() {
-            Some((until, last)) if last.is_same(&asked) => (*until, *last) = (now, asked),
-            Some((until, _)) => {
-                *until = now;
-                self.asked.push((now, asked));
-            }
-            None => self.asked.push((now, asked)),
+            Some((_, last)) if last.is_same(&asked) => *last = asked,
+            _ => self.asked.push((now, asked)),
         }
     }
 
