@@ -85,8 +85,10 @@ pub(super) struct Rollout {
     counted: BTreeMap<String, (Duration, bool)>,
     /// Nodes that count or did, with until when.
     until: BTreeMap<String, Duration>,
-    /// Nodes that a manager has begun with and that have not been well since, with who it was.
-    begun: BTreeMap<String, Actor>,
+    /// Nodes that a manager has begun with and that have not been well since, with who it was, and whether no rollout had
+    /// touched them before: where somebody else has deleted a pod, the next one is of the newest revision, whatever the
+    /// budget.
+    begun: BTreeMap<String, (Actor, bool)>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
     /// By node: when somebody else last deleted a pod there.
@@ -125,6 +127,9 @@ impl Rollout {
         self.note_well(write, &set, &places);
         let began = self.slot(write, &set, &places);
         self.count(write.at, &set, &places, asked);
+        // Who lowers the budget does not undo what was begun before.
+        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
+        self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
         match write.change.resource {
             "pods" if write.is_ours() && write.under_way < STRAGGLER => {
                 self.leaves_the_silent_alone(write, server)?;
@@ -236,7 +241,9 @@ impl Rollout {
             || is_lately(self.until.get(&name))
             || is_lately(self.turned.get(&name))
             || (!place.is_well(set, write.at) && place.live().any(is_unknown));
-        self.begun.insert(name.clone(), write.actor);
+        let was_whole = !self.counted.get(&name).is_some_and(|(_, is_touched)| *is_touched);
+        let is_its_doing = self.begun.get(&name).map_or(was_whole, |(_, is_its_doing)| *is_its_doing);
+        self.begun.insert(name.clone(), (write.actor, is_its_doing));
         (!has_slot).then_some(name)
     }
 
@@ -339,7 +346,7 @@ impl Rollout {
         let is_known = |place: &&Place| {
             let since = self.counted.get(place.name()).map(|(since, _)| since);
             let is_robbed = self.robbed.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
-            let has_begun = self.begun.get(place.name()) == Some(&write.actor);
+            let has_begun = self.begun.get(place.name()).is_some_and(|(actor, _)| *actor == write.actor);
             // Whoever sees the pod as it is, and the node as it was, takes it for well.
             let has_turned = self.turned.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
             let may_look_well = has_turned && sets().any(|set| place.is_served(set, write.at));
@@ -393,17 +400,15 @@ impl Rollout {
     }
 
     /// Where a set waits for longer than nodes take to fall ill, no more fall ill than may be under way.
-    fn is_no_cascade(&mut self, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) -> Result<(), String> {
+    fn is_no_cascade(&self, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) -> Result<(), String> {
         let is_ill = |place: &&Place| {
             let makes_ill = |pod: &Arc<Value>| running_images(pod).any(|image| illness_of(image).is_some());
             self.counted.contains_key(place.name())
-                && self.begun.contains_key(place.name())
+                && self.begun.get(place.name()).is_some_and(|(_, is_its_doing)| *is_its_doing)
                 && !is_ready(&place.node)
                 && place.pods.iter().any(makes_ill)
         };
         let ill: Vec<&str> = places.iter().filter(is_ill).map(Place::name).collect();
-        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
-        self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
         // Where nodes that are ill count for a while only, others may follow.
         let has_soak = asked.iter().any(|(_, asked)| asked.soak.is_some());
         let waits = set["spec"]["minReadySeconds"].as_i64();
