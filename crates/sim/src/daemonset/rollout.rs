@@ -147,6 +147,11 @@ impl Rollout {
             && written.is_some_and(|written| *written > self.began)
     }
 
+    /// Whether nodes may be held back at another revision than the newest.
+    pub(super) fn has_other(&self) -> bool {
+        !self.current_name.is_empty() && self.current_name != self.newest.0
+    }
+
     /// Remembers what properties of later writes are about.
     fn note(&mut self, write: &Write<'_>, server: &Server, set: &Value) {
         if write.change.resource == "pods" {
