@@ -371,7 +371,8 @@ impl Rollout {
         let others = self.others(write, node, places, asked);
         let is_double = |place: &&Place| {
             let oldest = place.live().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"]))).max();
-            place.live().count() > 1 && oldest.is_some_and(|since| *since + write.memory < write.at)
+            let is_counted = place.live().count() > 1 && !is_out_of_service(&place.node);
+            is_counted && oldest.is_some_and(|since| *since + write.memory < write.at)
         };
         let doubles = places.iter().filter(is_double).map(Place::name).filter(|name| *name != node);
         let with_doubles: BTreeSet<&str> = others.iter().copied().chain(doubles).collect();
