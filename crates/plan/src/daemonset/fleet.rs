@@ -323,12 +323,18 @@ impl Fleet {
         // What counts already costs nobody anything more, and so comes first; but no more of it at once than the budget.
         let room = limit.saturating_sub(sets.moving.len());
         let mut updates: Vec<Action> = sets.first.iter().rev().filter_map(take).take(room.min(most)).collect();
+        // One that is down for reasons of its own takes nothing from `maxUnavailable` that it has not taken already. But it
+        // may be the next one that a bad revision costs: no more are touched and not well than the budget.
+        let touched = if self.rules.mode == Mode::Surge { taken } else { sets.touched.len() };
+        let slots = (room - updates.len()).min(limit.saturating_sub(touched)).min(most - updates.len());
+        let broken: Vec<Action> = sets.broken.iter().rev().filter_map(take).take(slots).collect();
+        let taken = if self.rules.mode == Mode::Surge { taken + broken.len() } else { taken };
+        updates.extend(broken);
         let slots = (room - updates.len()).min(limit.saturating_sub(taken)).min(most - updates.len());
         // Nodes that are ill for reasons of their own may never be well again: they come when nobody else waits.
         let is_end = sets.broken.is_empty() && sets.whole.is_empty();
         let last = sets.last.iter().rev().filter(|_| is_end);
-        let rest = sets.broken.iter().rev().chain(sets.whole.iter().rev()).chain(last);
-        updates.extend(rest.filter_map(take).take(slots));
+        updates.extend(sets.whole.iter().rev().chain(last).filter_map(take).take(slots));
         updates
     }
 

@@ -124,6 +124,22 @@ fn of_two_the_one_in_service_stays() {
     assert_eq!(one([changing, whole]), [told("p", Act::Delete(Why::Double))]);
 }
 
+/// Found by the simulator, where a strategy of surge was given up halfway: both went at once.
+#[test]
+fn of_two_at_most_one_goes() {
+    let old = PodState { created: 1, ..pod("p", "old") };
+    let starting = PodState { created: 2, ..down("q", "new") };
+    let one = |pods: [PodState; 2]| {
+        let pods = pods.map(|pod| ("a", pod));
+        decided(rules(Mode::Standard, 1), vec![node("a")], &pods)
+    };
+    assert_eq!(one([old.clone(), starting.clone()]), [told("q", Act::Delete(Why::Double))]);
+    let begun = PodState { edit: Progress::Waiting, ..old.clone() };
+    assert_eq!(one([begun, starting.clone()]), [told("q", Act::Delete(Why::Double))]);
+    let going = PodState { leaving_since: Some(NOW), ..starting };
+    assert_eq!(one([old, going]), [], "what comes next waits for it");
+}
+
 #[test]
 fn the_budget_is_kept_and_nodes_come_in_their_order() {
     let nodes = || vec![node("b"), node("a"), node("c")];
@@ -252,6 +268,29 @@ fn a_surge_makes_the_new_before_it_takes_the_old() {
     // A newer revision: the half-made one goes, the one in service stays.
     let superseded = [("a", pod("pa", "new")), old[1].clone(), ("b", PodState { created: 5, ..down("pb2", "mid") })];
     assert_eq!(surge(&superseded)[0], told("pb2", Act::Delete(Why::Double)));
+}
+
+/// Found by the simulator: it counted once it was seen to have two pods, and not before, so that one more was begun.
+#[test]
+fn a_surge_waits_for_no_node_that_is_lost_for_good() {
+    let lost = || NodeState { is_out_of_service: true, ..node("b") };
+    let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old")), ("b", down("qb", "new"))];
+    let mut fleet = fleet(rules(Mode::Surge, 1), vec![node("a"), lost()], &pods);
+    let actions = fleet.decide(NOW).actions;
+    assert_eq!(actions.iter().map(|action| (&*action.node, action.act)).collect::<Vec<_>>(), [("a", Act::Create)]);
+    assert_eq!(fleet.waiting(3, NOW), Vec::<String>::new());
+}
+
+/// Found by the simulator: a surge was undone when the old pod was about to be deleted, and both stayed for ever.
+#[test]
+fn a_surge_takes_back_what_is_asked_for_again() {
+    let bad = pod("p", "old");
+    let marked = PodState { state: State::PreparingDelete, ..pod("q", "new") };
+    let one = |marked: PodState| decided(rules(Mode::Surge, 1), vec![node("a")], &[("a", bad.clone()), ("a", marked)]);
+    assert_eq!(one(marked.clone()), [told("q", Act::Mark(State::Normal))]);
+    let held = Held { from_deletion: true, ..Held::default() };
+    assert_eq!(one(PodState { held, ..marked }), [told("q", Act::Mark(State::Normal))]);
+    assert_eq!(one(pod("q", "new")), [told("p", Act::Delete(Why::Outdated))]);
 }
 
 #[test]
@@ -493,6 +532,22 @@ fn a_fix_reaches_what_a_bad_revision_broke() {
     assert_eq!(decided(rules(Mode::Standard, 1), vec![ill("a"), node("b")], &pods), [replaced("pa")]);
     let pods = [("a", pod("pa", "old")), ("b", pod("pb", "old"))];
     assert_eq!(decided(rules(Mode::Standard, 2), vec![ill("a"), node("b")], &pods), [replaced("pb")]);
+}
+
+/// Found by the simulator: with a budget of two, bad revisions cost three nodes.
+#[test]
+fn one_that_is_down_by_itself_takes_no_more_than_its_slot() {
+    let fix = Rollout { began: 800, newest: 3, ..rollout() };
+    let touched = |name: &str| PodState { ready_since: Some(NOW), created: 600, number: Some(2), ..pod(name, "bad") };
+    let pods = [("a", touched("pa")), ("b", touched("pb")), ("c", down("pc", "old")), ("d", pod("pd", "old"))];
+    let next = |budget: usize| {
+        let rules = Rules { rollout: fix.clone(), min_ready: 60, ..rules(Mode::Standard, budget) };
+        decided(rules, ["a", "b", "c", "d"].map(node).to_vec(), &pods)
+    };
+    let replaced = |name: &str| told(name, Act::Delete(Why::Outdated));
+    assert_eq!(next(2), ["pb", "pa"].map(replaced), "those that were touched have both slots");
+    assert_eq!(next(3), ["pb", "pa", "pc"].map(replaced));
+    assert_eq!(next(4), ["pb", "pa", "pc", "pd"].map(replaced));
 }
 
 #[test]

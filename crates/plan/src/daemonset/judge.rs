@@ -70,9 +70,9 @@ pub(super) struct Counts {
 /// When a node's turn comes, among those that may be updated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It counts against the budget already: first, and without a further slot.
+    /// The rollout has touched it, and it is not well: first, and without a further slot.
     First,
-    /// Its pod is down, and it takes a slot: before those that serve.
+    /// Its pod is down for reasons of its own: before those that serve, in a slot of what the rollout may touch.
     Broken,
     /// Its pod serves.
     Whole,
@@ -90,6 +90,8 @@ pub(super) struct Verdict {
     pub(super) is_moving: bool,
     /// It takes from `maxSurge`: it has two pods, or the rollout has touched it and it is not well.
     pub(super) is_surging: bool,
+    /// The rollout has touched it, and it is not well.
+    pub(super) is_touched: bool,
     /// The rollout has touched it, and its Node is not Ready.
     pub(super) is_ill: bool,
     /// The rollout has not reached it: its pod is not what the newest revision says, and no hold is on it.
@@ -167,8 +169,7 @@ impl Cell {
             candidate = None;
         }
         // Given up for a pod that may be refused, it would be missed.
-        let is_risk =
-            |chore: &Chore| matches!(chore.1, Act::Create | Act::Delete(_) | Act::Mark(State::PreparingDelete));
+        let is_risk = |chore: &Chore| chore.1 == Act::Create || is_removal(&chore.1);
         if self.node.is_unproven && self.is_served(rules, now) {
             candidate = candidate.filter(|chore| !is_risk(chore));
         }
@@ -183,12 +184,11 @@ impl Cell {
 
     fn turn(&self, rules: &Rules, now: i64) -> Turn {
         let (is_ill, is_down) = (self.is_unwell_by_rollout(rules, now), self.is_down(rules, now));
-        match rules.mode {
-            Mode::Surge if is_ill => Turn::First,
-            Mode::Surge if is_down => Turn::Broken,
-            Mode::Standard | Mode::InPlace | Mode::OnDelete if is_down => Turn::First,
-            _ if self.node.health.is_ready() => Turn::Whole,
-            _ => Turn::Last,
+        match () {
+            () if is_ill => Turn::First,
+            () if is_down => Turn::Broken,
+            () if self.node.health.is_ready() => Turn::Whole,
+            () => Turn::Last,
         }
     }
 
@@ -197,7 +197,9 @@ impl Cell {
         let is_ill = self.is_unwell_by_rollout(rules, now);
         verdict.is_down = self.is_down(rules, now);
         let is_pair = rules.mode == Mode::Surge && self.pods.iter().filter(|pod| pod.is_live()).count() > 1;
-        verdict.is_surging = rules.mode == Mode::Surge && (is_pair || verdict.is_surging || is_ill);
+        // Nobody waits for a node that is lost for good: a second pod there may never come up.
+        verdict.is_surging = is_ill || (is_pair && !self.node.is_out_of_service);
+        verdict.is_surging &= rules.mode == Mode::Surge;
         // A pod that is down on its own, and is not what it should be, is not on its way anywhere; nor is one that was to be
         // changed, where another is to be made beside it.
         let is_left = |pod: &PodState| !pod.is_begun() || rules.mode == Mode::Surge;
@@ -206,6 +208,7 @@ impl Cell {
         verdict.is_moving = (verdict.is_down || verdict.is_surging) && !is_at_rest;
         let is_shut = !self.node.can_start || self.node.health.is_unknown();
         verdict.is_unreachable = verdict.is_behind && !verdict.is_down && is_shut;
+        verdict.is_touched = is_ill;
         verdict.is_ill = is_ill && !self.node.health.is_ready();
         if let Some(at) = self.soaked_at(rules).filter(|at| *at > now) {
             verdict.wake = earlier(verdict.wake, at);
@@ -304,13 +307,21 @@ impl Cell {
                 verdict.chores.extend(removal(second, Why::Outdated));
             } else {
                 let new = if is_right(first) { first } else { second };
-                verdict.chores.extend(finish(new, rules));
+                // It was to give way to the other, and is what is asked for again.
+                let is_back = new.state == State::PreparingDelete;
+                let kept = is_back.then(|| (Some(new.name.clone()), take_back(new)));
+                verdict.chores.extend(kept.or_else(|| finish(new, rules)));
             }
             return None;
         }
         let next = self.judge_single(first, rules, now, can_edit, verdict);
-        // Two are enough: what is one too many, or on its way out, is gone before the next one comes.
-        next.filter(|_| rules.mode != Mode::Surge || self.pods.len() == 1)
+        if live.len() > 1 {
+            // Taken away together with those that are too many, it would leave the node without any.
+            let is_first = |pod: &Option<Arc<str>>| pod.as_ref() == Some(&first.name);
+            verdict.chores.retain(|(pod, act)| !is_first(pod) || !is_removal(act));
+        }
+        // What is one too many, or on its way out, is gone before the next one comes, or goes.
+        next.filter(|_| self.pods.len() == 1)
     }
 
     fn judge_single(
@@ -378,6 +389,11 @@ impl Cell {
 /// Whether a pod was left out of service by a change in place, or without the amounts that its label says.
 fn is_half_done(pod: &PodState) -> bool {
     pod.gate == Gate::Closed || pod.intent == Intent::Pending
+}
+
+/// Whether it takes a pod away, or begins to.
+fn is_removal(act: &Act) -> bool {
+    matches!(act, Act::Delete(_) | Act::Mark(State::PreparingDelete))
 }
 
 /// The next step to take a pod away; nothing while a hook holds it and knows that it does.

@@ -52,6 +52,8 @@ pub(super) struct Sets {
     pub(super) down: BTreeSet<Rank>,
     pub(super) moving: BTreeSet<Rank>,
     pub(super) surging: BTreeSet<Rank>,
+    /// Touched, and not well.
+    pub(super) touched: BTreeSet<Rank>,
     /// Touched, and the Node is not Ready.
     pub(super) ill: BTreeSet<Rank>,
     /// How many are behind.
@@ -89,6 +91,7 @@ impl Sets {
         put(|sets| &mut sets.down, &|verdict| verdict.is_down);
         put(|sets| &mut sets.moving, &|verdict| verdict.is_moving);
         put(|sets| &mut sets.surging, &|verdict| verdict.is_surging);
+        put(|sets| &mut sets.touched, &|verdict| verdict.is_touched);
         put(|sets| &mut sets.ill, &|verdict| verdict.is_ill);
         put(|sets| &mut sets.unreachable, &|verdict| verdict.is_unreachable);
         put(|sets| &mut sets.tried, &|verdict| verdict.is_tried);

@@ -235,7 +235,9 @@ impl Held {
     ) -> Result<(), String> {
         let (pod, name) = (&write.change.object, name_of(&place.node));
         let is_new = write.change.previous.as_ref().is_none_or(|before| content_of(before) != content_of(pod));
-        if !is_new || !rollout.is_given(pod) || asked.iter().any(|(_, asked)| asked.selector.is_null()) {
+        let has_selector = asked.iter().all(|(_, asked)| !asked.selector.is_null());
+        // Where the newest revision is the current one, there is no other to be held back at.
+        if !is_new || !rollout.is_given(pod) || !has_selector || !rollout.has_other() {
             return Ok(());
         }
         let has_it = |place: &&Place| place.live().any(|pod| rollout.is_given(pod));

@@ -19,7 +19,7 @@ use super::view::{
 };
 use super::{NAME, NAMESPACE, SETS};
 use crate::kubelet::gates_are_open;
-use crate::object::{is_ready, is_terminating, text};
+use crate::object::{is_out_of_service, is_ready, is_terminating, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
 
@@ -171,14 +171,14 @@ impl DaemonSetProperties {
     fn ask(&mut self, write: &Write<'_>, server: &Server) {
         let (now, memory) = (write.at, write.memory);
         let asked = asked(server);
+        // What held last has held until this very write, however long nothing was written.
+        if let Some((until, _)) = self.asked.last_mut() {
+            *until = now;
+        }
         self.asked.retain(|(until, _)| *until + memory >= now);
         match self.asked.last_mut() {
-            Some((until, last)) if last.is_same(&asked) => (*until, *last) = (now, asked),
-            Some((until, _)) => {
-                *until = now;
-                self.asked.push((now, asked));
-            }
-            None => self.asked.push((now, asked)),
+            Some((_, last)) if last.is_same(&asked) => *last = asked,
+            _ => self.asked.push((now, asked)),
         }
     }
 
@@ -240,7 +240,9 @@ impl DaemonSetProperties {
     /// No more nodes have a second pod than may, of those that have been there all the while.
     fn is_within_surge(&self, write: &Write<'_>, node: &str, surge: usize, server: &Server) -> Result<(), String> {
         let was_closed = |node: &str| self.closed.get(node).is_some_and(|last| *last + write.memory > write.at);
-        let has_second = |node: &str| live_on(server, node, is_of_set) > 1 && !was_closed(node);
+        // One that is given up by people counts for nothing.
+        let is_lost = |node: &str| server.get("nodes", "", node).is_some_and(|node| is_out_of_service(&node));
+        let has_second = |node: &str| live_on(server, node, is_of_set) > 1 && !was_closed(node) && !is_lost(node);
         // Of this very set: what one of the same name before it left is not its own.
         let several = self.pods.iter().filter(|(_, pods)| pods.len() > 1).map(|(node, _)| node.as_str());
         let surging: Vec<&str> = several.filter(|node| has_second(node)).collect();

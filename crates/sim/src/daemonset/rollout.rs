@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::properties::STRAGGLER;
 use super::view::{
-    Asked, begins, has_custom_taint, has_ended, is_available, is_begun, is_deletion, is_owned_by, name_of, node_of,
+    Asked, begins, has_custom_taint, has_ended, is_available, is_begun, is_changing, is_deletion, is_owned_by, name_of,
+    node_of,
 };
 use super::{NAME, NAMESPACE, SETS};
 use crate::health::illness_of;
@@ -39,7 +40,12 @@ impl Place {
 
     /// Whether the node is well: its pod is available, and it is ready itself.
     pub(super) fn is_well(&self, set: &Value, now: Duration) -> bool {
-        is_ready(&self.node) && self.live().any(|pod| is_available(pod, set, now) && !is_begun(pod))
+        is_ready(&self.node) && self.is_served(set, now)
+    }
+
+    /// Whether its pod is available.
+    fn is_served(&self, set: &Value, now: Duration) -> bool {
+        self.live().any(|pod| is_available(pod, set, now) && !is_begun(pod))
     }
 }
 
@@ -75,12 +81,14 @@ pub(super) struct Rollout {
     leaving: BTreeMap<String, Duration>,
     /// By node: when a manager last asked for the deletion of a pod there.
     deleted: BTreeMap<String, Duration>,
-    /// Nodes that count, since when.
-    counted: BTreeMap<String, Duration>,
+    /// Nodes that count, since when, and whether that is because a rollout has touched them.
+    counted: BTreeMap<String, (Duration, bool)>,
     /// Nodes that count or did, with until when.
     until: BTreeMap<String, Duration>,
-    /// Nodes that a manager has begun with and that have not been well since, with who it was.
-    begun: BTreeMap<String, Actor>,
+    /// Nodes that a manager has begun with and that have not been well since, with who it was, and whether no rollout had
+    /// touched them before: where somebody else has deleted a pod, the next one is of the newest revision, whatever the
+    /// budget.
+    begun: BTreeMap<String, (Actor, bool)>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
     /// By node: when somebody else last deleted a pod there.
@@ -119,6 +127,9 @@ impl Rollout {
         self.note_well(write, &set, &places);
         let began = self.slot(write, &set, &places);
         self.count(write.at, &set, &places, asked);
+        // Who lowers the budget does not undo what was begun before.
+        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
+        self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
         match write.change.resource {
             "pods" if write.is_ours() && write.under_way < STRAGGLER => {
                 self.leaves_the_silent_alone(write, server)?;
@@ -134,6 +145,11 @@ impl Rollout {
         let written = self.written.get(text(&pod["metadata"]["uid"]));
         pod["metadata"]["annotations"][REVISION_ANNOTATION] == self.newest.0.as_str()
             && written.is_some_and(|written| *written > self.began)
+    }
+
+    /// Whether nodes may be held back at another revision than the newest.
+    pub(super) fn has_other(&self) -> bool {
+        !self.current_name.is_empty() && self.current_name != self.newest.0
     }
 
     /// Remembers what properties of later writes are about.
@@ -214,17 +230,25 @@ impl Rollout {
         }
         let live = place.live().count();
         let is_second = write.change.kind == ChangeKind::Added && live > 1;
-        // One that is too many goes whatever the budget.
-        let is_replaced = begins(write) && live <= usize::from(!is_deletion(write));
+        // One that is too many goes whatever the budget, and a change in place that was begun goes on.
+        let goes_on = write.change.previous.as_deref().is_some_and(is_changing);
+        let is_replaced = begins(write) && !goes_on && live <= usize::from(!is_deletion(write));
         if !is_second && !is_replaced {
             return None;
         }
         let name = place.name().to_owned();
         // A manager may hear of its pod before it hears of the node: then the node counts as one that has lost its pod.
         let is_lately = |when: Option<&Duration>| when.is_some_and(|when| *when + write.memory > write.at);
-        let has_slot =
-            self.counted.contains_key(&name) || is_lately(self.until.get(&name)) || is_lately(self.turned.get(&name));
-        self.begun.insert(name.clone(), write.actor);
+        // Of a pod that names no revision nobody knows whether the rollout made it: it counts as if it had.
+        let is_unknown =
+            |pod: &Arc<Value>| !self.numbers.contains_key(text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]));
+        let has_slot = self.counted.contains_key(&name)
+            || is_lately(self.until.get(&name))
+            || is_lately(self.turned.get(&name))
+            || (!place.is_well(set, write.at) && place.live().any(is_unknown));
+        let was_whole = !self.counted.get(&name).is_some_and(|(_, is_touched)| *is_touched);
+        let is_its_doing = self.begun.get(&name).map_or(was_whole, |(_, is_its_doing)| *is_its_doing);
+        self.begun.insert(name.clone(), (write.actor, is_its_doing));
         (!has_slot).then_some(name)
     }
 
@@ -260,8 +284,13 @@ impl Rollout {
             self.begun.remove(name);
         }
         self.counted.retain(|name, _| counted.contains(name.as_str()));
-        for name in counted {
-            self.counted.entry(name.to_owned()).or_insert(now);
+        for place in places.iter().filter(|place| counted.contains(place.name())) {
+            let is_touched = self.is_touched(place);
+            let known = self.counted.entry(place.name().to_owned()).or_insert((now, is_touched));
+            // One that another rollout has touched counts anew if its node has just become ready without a pod in service:
+            // whoever has not heard of that has no reason to count it any more.
+            let since = if known.1 && !is_touched { now } else { known.0 };
+            *known = (since, is_touched);
         }
         self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && !place.is_well(set, now)));
     }
@@ -311,12 +340,22 @@ impl Rollout {
     }
 
     /// Nodes that a manager must know to count besides this one.
-    fn others<'p>(&self, write: &Write<'_>, node: &str, places: &'p [Place]) -> BTreeSet<&'p str> {
+    fn others<'p>(
+        &self,
+        write: &Write<'_>,
+        node: &str,
+        places: &'p [Place],
+        asked: &[(Duration, Asked)],
+    ) -> BTreeSet<&'p str> {
+        let sets = || asked.iter().filter_map(|(_, asked)| asked.set.as_ref());
         let is_known = |place: &&Place| {
-            let since = self.counted.get(place.name());
+            let since = self.counted.get(place.name()).map(|(since, _)| since);
             let is_robbed = self.robbed.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
-            let has_begun = self.begun.get(place.name()) == Some(&write.actor);
-            since.is_some_and(|since| *since + write.memory < write.at || (has_begun && !is_robbed))
+            let has_begun = self.begun.get(place.name()).is_some_and(|(actor, _)| *actor == write.actor);
+            // Whoever sees the pod as it is, and the node as it was, takes it for well.
+            let has_turned = self.turned.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
+            let may_look_well = has_turned && sets().any(|set| place.is_served(set, write.at));
+            !may_look_well && since.is_some_and(|since| *since + write.memory < write.at || (has_begun && !is_robbed))
         };
         places.iter().filter(is_known).map(Place::name).filter(|name| *name != node).collect()
     }
@@ -329,23 +368,25 @@ impl Rollout {
         places: &[Place],
         asked: &[(Duration, Asked)],
     ) -> Result<(), String> {
-        let mut others = self.others(write, node, places);
+        let others = self.others(write, node, places, asked);
+        let is_double = |place: &&Place| {
+            let oldest = place.live().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"]))).max();
+            let is_counted = place.live().count() > 1 && !is_out_of_service(&place.node);
+            is_counted && oldest.is_some_and(|since| *since + write.memory < write.at)
+        };
+        let doubles = places.iter().filter(is_double).map(Place::name).filter(|name| *name != node);
+        let with_doubles: BTreeSet<&str> = others.iter().copied().chain(doubles).collect();
+        // A second pod takes from `maxSurge`, and nothing from `maxUnavailable`: there it is one too many, and goes.
+        let counted = |asked: &Asked| if asked.surge > 0 { &with_doubles } else { &others };
+        if asked.iter().any(|(_, asked)| counted(asked).len() < asked.limit()) {
+            return Ok(());
+        }
         let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
-        if asked.iter().any(|(_, asked)| asked.surge > 0) {
-            let is_double = |place: &&Place| {
-                let oldest = place.live().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"]))).max();
-                place.live().count() > 1 && oldest.is_some_and(|since| *since + write.memory < write.at)
-            };
-            others.extend(places.iter().filter(is_double).map(Place::name).filter(|name| *name != node));
-        }
-        if others.len() + 1 > limit {
-            let others: Vec<&str> = others.into_iter().collect();
-            return Err(format!(
-                "an update begins on {node} though {limit} may be under way at once: not well yet are {}",
-                others.join(", ")
-            ));
-        }
-        Ok(())
+        let others: Vec<&str> = with_doubles.into_iter().collect();
+        Err(format!(
+            "an update begins on {node} though {limit} may be under way at once: not well yet are {}",
+            others.join(", ")
+        ))
     }
 
     /// Deletions would hang there, and all strike once the network is back.
@@ -365,17 +406,15 @@ impl Rollout {
     }
 
     /// Where a set waits for longer than nodes take to fall ill, no more fall ill than may be under way.
-    fn is_no_cascade(&mut self, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) -> Result<(), String> {
+    fn is_no_cascade(&self, set: &Value, places: &[Place], asked: &[(Duration, Asked)]) -> Result<(), String> {
         let is_ill = |place: &&Place| {
             let makes_ill = |pod: &Arc<Value>| running_images(pod).any(|image| illness_of(image).is_some());
             self.counted.contains_key(place.name())
-                && self.begun.contains_key(place.name())
+                && self.begun.get(place.name()).is_some_and(|(_, is_its_doing)| *is_its_doing)
                 && !is_ready(&place.node)
                 && place.pods.iter().any(makes_ill)
         };
         let ill: Vec<&str> = places.iter().filter(is_ill).map(Place::name).collect();
-        let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
-        self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
         // Where nodes that are ill count for a while only, others may follow.
         let has_soak = asked.iter().any(|(_, asked)| asked.soak.is_some());
         let waits = set["spec"]["minReadySeconds"].as_i64();

@@ -145,6 +145,15 @@ pub(super) fn is_begun(pod: &Value) -> bool {
         || ["PreparingDelete", "PreparingUpdate", "Updating"].contains(&text(&pod["metadata"]["labels"][hook::STATE]))
 }
 
+/// Whether a pod was changed where it runs, and still runs what it was.
+pub(super) fn is_changing(pod: &Value) -> bool {
+    let runs = |place: usize| &pod["status"]["containerStatuses"][place]["image"];
+    let wanted = list(&pod["spec"]["containers"]).iter().enumerate();
+    wanted
+        .map(|(place, wanted)| (runs(place), &wanted["image"]))
+        .any(|(runs, wanted)| runs.is_string() && runs != wanted)
+}
+
 /// Whether this write begins to take a pod away, or to change it.
 pub(super) fn begins(write: &Write<'_>) -> bool {
     let (pod, Some(before)) = (&write.change.object, &write.change.previous) else { return false };
