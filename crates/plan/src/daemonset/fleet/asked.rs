@@ -74,9 +74,7 @@ impl Fleet {
 
     /// Whether nothing of the rollout is under way, and all that it has still to reach is out of reach.
     pub fn is_out_of_reach(&self) -> bool {
-        self.sets.behind == self.sets.unreachable.len()
-            && self.sets.down.is_empty()
-            && self.sets.surging.is_empty()
+        self.sets.behind == self.sets.unreachable.len() && self.sets.down.is_empty() && self.sets.surging.is_empty()
     }
 
     /// Nodes that the rollout has touched and that are not Ready.
