@@ -79,8 +79,11 @@ fn run(kubeconfig: &Path, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
+/// Plans an object with some flags, and returns the exit code and what was printed.
+type Planning<'a> = &'a dyn Fn(&Value, &[&str]) -> (Option<i32>, String);
+
 /// What only the API server and what it has can tell, by a function that plans an object with some flags.
-fn the_server_is_asked(now: &Value, plan: &dyn Fn(&Value, &[&str]) -> (Option<i32>, String)) {
+fn the_server_is_asked(now: &Value, plan: Planning<'_>) {
     // The API server knows what no table of ours does: whether there is such a field, and which values it takes.
     let mut typo = now.clone();
     typo["spec"]["template"]["spec"]["containers"][0]["envv"] = json!([]);
@@ -166,11 +169,7 @@ async fn pods_are_told_what_becomes_of_them_and_why_they_are_as_they_are() {
 }
 
 /// Another image on zone 2 goes in place, a variable on zone 3 does not, zone 1 has no reason to be touched.
-fn the_rollout_is_foretold<'p>(
-    now: &Value,
-    pod_on: impl Fn(&str) -> &'p str,
-    plan: &dyn Fn(&Value, &[&str]) -> (Option<i32>, String),
-) -> Value {
+fn the_rollout_is_foretold<'p>(now: &Value, pod_on: impl Fn(&str) -> &'p str, plan: Planning<'_>) -> Value {
     let image = json!({"spec": {"containers": [{"name": "c", "image": "c:2"}]}});
     let variable = json!({"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}]}]}});
     let mut next = now.clone();
@@ -206,7 +205,7 @@ fn the_rollout_is_foretold<'p>(
 }
 
 /// A policy alone is enough to plan with; one that changes nothing for anybody is no error.
-async fn policies_are_planned(client: &Client, now: &Value, plan: &dyn Fn(&Value, &[&str]) -> (Option<i32>, String)) {
+async fn policies_are_planned(client: &Client, now: &Value, plan: Planning<'_>) {
     let policy = json!({
         "apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy", "metadata": {"name": "p"},
         "spec": {"overrideRules": [{"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "9"}]}]},

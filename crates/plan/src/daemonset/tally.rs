@@ -95,17 +95,16 @@ impl Sets {
         put(|sets| &mut sets.ill, &|verdict| verdict.is_ill);
         put(|sets| &mut sets.unreachable, &|verdict| verdict.is_unreachable);
         put(|sets| &mut sets.tried, &|verdict| verdict.is_tried);
-        let counts: [(&mut usize, fn(&Verdict) -> bool); 3] = [
-            (&mut self.behind, |verdict| verdict.is_behind),
-            (&mut self.lagging, |verdict| verdict.is_lagging),
-            (&mut self.unfinished, |verdict| verdict.is_unfinished),
-        ];
-        for (count, is_in) in counts {
-            *count = *count + usize::from(is_in(after)) - usize::from(is_in(before));
-        }
+        recount(&mut self.behind, before.is_behind, after.is_behind);
+        recount(&mut self.lagging, before.is_lagging, after.is_lagging);
+        recount(&mut self.unfinished, before.is_unfinished, after.is_unfinished);
         at(&mut self.passed_over, rank, before.passed_over_at, after.passed_over_at);
         at(&mut self.wakes, rank, before.wake, after.wake);
     }
+}
+
+fn recount(count: &mut usize, before: bool, after: bool) {
+    *count = *count + usize::from(after) - usize::from(before);
 }
 
 fn at(times: &mut BTreeSet<(i64, Rank)>, rank: &Rank, before: Option<i64>, after: Option<i64>) {
