@@ -41,6 +41,8 @@ mutants! {
     OnDeleteRolls,
     /// Pods are compared by their label, not by what they mean.
     HashRestarts,
+    /// As much is done at once as there is to do.
+    BurstIgnored,
     /// Pods are deleted whatever they have become since.
     PreconditionDropped,
     /// A paused rollout goes on.

@@ -166,9 +166,14 @@ impl Fleet {
             Some(cell) if cell.node == state => _ = self.cells.insert(name, cell),
             Some(mut cell) => {
                 self.unfile(&cell);
+                let is_other = cell.node.newest != state.newest;
                 (cell.node, cell.verdict, cell.is_dirty) = (state, Verdict::default(), false);
                 self.cells.insert(name.clone(), cell);
                 self.touch(&name);
+                if is_other {
+                    // Its pod may be what the newest revision gives it now, or be so no more.
+                    self.hold_again(&name);
+                }
             }
             None => {
                 self.cells.insert(name.clone(), Cell { is_dirty: false, ..Cell::new(state) });
@@ -340,6 +345,7 @@ impl Fleet {
 
     /// Judges again what was touched, and what time has changed.
     fn refresh(&mut self, now: i64) {
+        self.placement.share().into_iter().for_each(|state| self.set_node(state));
         self.ended.retain(|_, (_, last)| now - *last <= FORGIVEN);
         // One that stays due is filed again, at another time or not at all.
         let due = self.sets.wakes.iter().take_while(|(at, _)| *at <= now);

@@ -107,7 +107,7 @@ impl Limits {
     pub fn apply(&self, rules: &mut Rules, nodes: usize) {
         rules.budget = budget(&self.max_unavailable, nodes);
         rules.surge = budget(&self.max_surge, nodes);
-        rules.burst = budget(&self.burst, nodes).max(1);
+        rules.burst = if is_on(Mutant::BurstIgnored) { 1_000_000 } else { budget(&self.burst, nodes).max(1) };
     }
 }
 
@@ -148,6 +148,8 @@ pub struct Placement {
     by_variant: BTreeMap<usize, BTreeSet<Arc<str>>>,
     /// With a selector and a partition: those that may have the newest revision.
     assigned: BTreeSet<Arc<str>>,
+    /// Whether something has changed that this follows from.
+    is_unshared: bool,
 }
 
 impl Placement {
@@ -214,9 +216,7 @@ impl Placement {
             return self.replace(name, Some((prospect, holding)));
         }
         // Who has what decides who uses a place.
-        if self.shares_places() {
-            return self.reassign();
-        }
+        self.is_unshared |= self.shares_places();
         Vec::new()
     }
 
@@ -244,8 +244,8 @@ impl Placement {
             self.reclass(name);
         }
         if self.shares_places() {
-            self.assign();
-            return self.entries.keys().filter_map(|name| self.state(name)).collect();
+            self.is_unshared = true;
+            return changed.iter().filter_map(|name| self.state(name)).collect();
         }
         // Those at the border of the partition.
         let (from, to) = (before.min(self.held()), before.max(self.held()));
@@ -316,8 +316,12 @@ impl Placement {
         }
     }
 
-    /// Shares places out anew. Says what holds for those that this changes something for.
-    fn reassign(&mut self) -> Vec<NodeState> {
+    /// Shares places out anew, if something has changed since that they follow from: once for all that was told, since it
+    /// costs the fleet. Says what holds for those that this changes something for.
+    pub fn share(&mut self) -> Vec<NodeState> {
+        if !std::mem::take(&mut self.is_unshared) {
+            return Vec::new();
+        }
         let before = std::mem::take(&mut self.assigned);
         self.assign();
         before.symmetric_difference(&self.assigned).filter_map(|name| self.state(name)).collect()

@@ -121,9 +121,11 @@ fn with_a_selector_no_more_nodes_are_updated_than_the_partition_leaves() {
     assert_eq!(shown(&placement), "(a)(b)(c)(d)ef", "two places, for the last two that are selected");
     // One that is not selected has it already, and uses a place.
     placement.hold(&Arc::from("a"), Holding { has_pod: true, has_newest: true, is_replaced: false });
+    placement.share();
     assert_eq!(shown(&placement), "(a)(b)(c)(d)(e)f");
     // One that is selected is being replaced, and comes before the others.
     placement.hold(&Arc::from("c"), Holding { has_pod: false, has_newest: false, is_replaced: true });
+    placement.share();
     assert_eq!(shown(&placement), "(a)(b)c(d)(e)(f)");
     assert_eq!(shown(&placed(terms(6), nodes())), "(a)(b)(c)(d)(e)(f)");
     assert_eq!(shown(&placed(terms(0), nodes())), "(a)(b)cdef");
@@ -181,7 +183,8 @@ proptest! {
                 1 => one_by_one.hold(&name, holding),
                 _ => one_by_one.put(prospect),
             };
-            heard.extend(states.into_iter().map(|state| (state.name.clone(), state)));
+            let states = states.into_iter().chain(one_by_one.share());
+            heard.extend(states.map(|state| (state.name.clone(), state)));
             let mut at_once = Placement::new(terms.clone());
             at_once.entries = one_by_one.entries.clone();
             let all = at_once.put_all(Vec::new());
@@ -199,6 +202,7 @@ proptest! {
         for (node, holding) in &nodes {
             placement.hold(&node.name, *holding);
         }
+        placement.share();
         let places = placement.order.len().saturating_sub(number as usize);
         let states: Vec<NodeState> = placement.order.iter().filter_map(|rank| placement.state(&rank.name)).collect();
         let has_newest = |state: &&NodeState| placement.entries[&state.name].holding.has_newest;

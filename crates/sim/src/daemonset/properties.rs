@@ -21,11 +21,14 @@ use super::{NAME, NAMESPACE, SETS};
 use crate::kubelet::gates_are_open;
 use crate::object::{is_out_of_service, is_ready, is_terminating, text};
 use crate::server::{ChangeKind, Server};
-use crate::sim::{Properties, Write};
+use crate::sim::{Actor, Properties, Write};
 
 /// A request that was under way for longer may come from a manager that leads no more, or has given it up. It can do no
 /// more than that one thing, on the very version that it was decided on, and is made good.
 pub(super) const STRAGGLER: Duration = Duration::from_secs(9);
+
+/// So many answers in a row hardly ever come in no time.
+const QUICK_ANSWERS: usize = 7;
 
 /// The properties.
 #[derive(Default)]
@@ -46,6 +49,8 @@ pub struct DaemonSetProperties {
     changed: BTreeMap<String, Duration>,
     /// What was asked for, and until when; the last holds now.
     asked: Vec<(Duration, Asked)>,
+    /// Who last wrote pods, when they were sent, and how many.
+    burst: Option<(Actor, Duration, usize)>,
     /// How far rollouts have come.
     rollout: Rollout,
     /// What nodes are held back at.
@@ -204,6 +209,9 @@ impl DaemonSetProperties {
         if !is_its(pod) {
             return Ok(());
         }
+        if write.is_ours() && write.change.previous.as_deref().is_none_or(is_its) {
+            self.is_within_burst(write)?;
+        }
         if write.is_ours() && change == ChangeKind::Added {
             is_alone_of_its_kind(pod, &node, server)?;
         }
@@ -235,6 +243,21 @@ impl DaemonSetProperties {
             self.closed.insert(node.clone(), write.at);
         }
         if write.is_ours() { self.ours(write, &node, server) } else { Ok(()) }
+    }
+
+    /// No more is begun at once than may be. Answers that come at once are followed by as much at once.
+    fn is_within_burst(&mut self, write: &Write<'_>) -> Result<(), String> {
+        let sent = write.at.saturating_sub(write.under_way);
+        let count = match self.burst {
+            Some((actor, at, count)) if (actor, at) == (write.actor, sent) => count + 1,
+            _ => 1,
+        };
+        self.burst = Some((write.actor, sent, count));
+        let is_one = |asked: &Asked| asked.set.as_ref().is_some_and(|set| set["spec"]["burstReplicas"] == 1);
+        if count > 1 + QUICK_ANSWERS && self.asked.iter().all(|(_, asked)| is_one(asked)) {
+            return Err(format!("{count} pods are written at once though burstReplicas is 1"));
+        }
+        Ok(())
     }
 
     /// No more nodes have a second pod than may, of those that have been there all the while.
