@@ -559,10 +559,11 @@ fn a_surge_stops_at_nodes_that_fall_ill() {
     // The fix goes where the harm is, and needs no further slot.
     let bad = PodState { number: Some(2), created: 600, ..pod("pb", "bad") };
     let fix = Rules { rollout: Rollout { began: 800, newest: 3, ..rollout() }, ..rules(Mode::Surge, 1) };
-    assert_eq!(
-        decided(fix, vec![node("a"), ill("b")], &[("a", pod("pa", "old")), ("b", bad)]),
-        [told("b", Act::Create)]
-    );
+    let pods = [("a", pod("pa", "old")), ("b", bad)];
+    assert_eq!(decided(fix.clone(), vec![node("a"), ill("b")], &pods), [told("b", Act::Create)]);
+    // Where the harm has closed the node to new pods, the bad one goes first: none can start beside it.
+    let barred = NodeState { can_start: false, is_barred_for_now: true, ..ill("b") };
+    assert_eq!(decided(fix, vec![node("a"), barred], &pods), [told("pb", Act::Delete(Why::Outdated))]);
 }
 
 #[test]
@@ -592,6 +593,11 @@ fn no_pod_in_service_is_given_up_for_one_that_may_be_refused() {
     }
     let in_place = decided(rules(Mode::InPlace, 1), vec![unproven("a")], &[("a", pod("p", "old"))]);
     assert_eq!(in_place, [told("p", Act::Edit)], "no pod is made for it");
+    // Nor is one that a hook has just let go.
+    let begun = PodState { state: State::PreparingDelete, ..pod("p", "old") };
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![unproven("a")], &[("a", begun.clone())]), []);
+    let gone = [told("p", Act::Delete(Why::Outdated))];
+    assert_eq!(decided(rules(Mode::Standard, 1), vec![node("a")], &[("a", begun)]), gone);
     let broken = decided(rules(Mode::Standard, 1), vec![unproven("a")], &[("a", down("p", "old"))]);
     assert_eq!(broken, [told("p", Act::Delete(Why::Outdated))]);
     let missing = decided(rules(Mode::Standard, 9), vec![unproven("a"), unproven("b"), node("c")], &[]);

@@ -173,6 +173,12 @@ impl Cell {
         if self.node.is_unproven && self.is_served(rules, now) {
             candidate = candidate.filter(|chore| !is_risk(chore));
         }
+        let has = |is_so: &dyn Fn(&PodState) -> bool| self.pods.iter().any(|pod| pod.is_live() && is_so(pod));
+        let has_next = has(&|pod| pod.is_right(&self.node.wanted, rules));
+        if self.node.is_unproven && !has_next && has(&|pod| pod.ready_since.is_some()) {
+            // Begun or not: nothing might come in its place.
+            verdict.chores.retain(|chore| chore.1 != Act::Delete(Why::Outdated));
+        }
         verdict.is_tried = self.node.is_unproven && verdict.chores.iter().any(is_new);
         if self.set_back > now {
             verdict.chores.clear();
@@ -359,7 +365,8 @@ impl Cell {
             verdict.chores.extend(finish(pod, rules));
         } else if node.can_start || self.is_broken_by_rollout(rules) {
             let next = match rules.mode {
-                Mode::Surge => Some((None, Act::Create)),
+                // Where a rollout has closed its node to new pods, none can start beside it.
+                Mode::Surge if node.can_start => Some((None, Act::Create)),
                 Mode::InPlace if can_edit(&pod.hash, &node.wanted) => match change(pod) {
                     Some(act) => Some((name(), act)),
                     None => set_unready(pod, rules.unready.1),
@@ -381,8 +388,7 @@ impl Cell {
     /// next one starts when the Node is Ready again.
     fn is_broken_by_rollout(&self, rules: &Rules) -> bool {
         let node = &self.node;
-        let is_open = node.is_barred_for_now && rules.mode != Mode::Surge;
-        is_open && !node.health.is_ready() && self.is_of_rollout(rules)
+        node.is_barred_for_now && !node.health.is_ready() && self.is_of_rollout(rules)
     }
 }
 

@@ -24,11 +24,6 @@ impl Renderings {
         self.known.entry(hash.clone()).or_insert_with(|| template.clone());
     }
 
-    /// Whether it is known what a hash stands for.
-    pub fn knows(&self, hash: &str) -> bool {
-        self.known.contains_key(hash)
-    }
-
     /// The template that a hash stands for.
     pub(super) fn get(&self, hash: &str) -> Option<&Arc<Value>> {
         self.known.get(hash)

@@ -43,11 +43,6 @@ impl Fleet {
         self.renderings.between(from, to)
     }
 
-    /// Whether it is known what a hash stands for.
-    pub fn knows(&self, hash: &str) -> bool {
-        self.renderings.knows(hash)
-    }
-
     /// Whether every node has what the newest revision gives it and is well, and none is held back at another. Passed over
     /// are nodes that do not count and were out of reach for long, if they are fewer than those that have it.
     pub fn is_complete(&self, now: i64) -> bool {
