@@ -58,6 +58,11 @@ impl Cluster {
     /// nothing here: all count as taken.
     pub fn forecast(&self, set: &Value, gates: Gates, now: Timestamp) -> Result<Forecast, String> {
         let set: Set = read(&numbered(set), &mut Interner::default())?;
+        if set.is_terminating {
+            let text = "it is being deleted: nothing is done about it any more".to_owned();
+            let problems = vec![Problem::new("Deleted", text)];
+            return Ok(Forecast { ahead: Ahead::default(), problems, hashes: BTreeMap::new() });
+        }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
         let revisions = self.revisions.iter();
         let revisions =

@@ -44,7 +44,9 @@ impl DaemonSets {
             }
             let was_stale = memory.is_stale;
             self.take_in(set, memory, &changes);
-            if memory.is_stale && !was_stale {
+            // Once, not for ever: on a large fleet some node changes during every look, and nothing would be done or told.
+            memory.is_put_off = memory.is_stale && !was_stale && !memory.is_put_off;
+            if memory.is_put_off {
                 return Ok(Ended::Again(Duration::ZERO));
             }
         }
@@ -147,6 +149,9 @@ impl DaemonSets {
     /// Looks at everything anew. False if something was written that must be seen first.
     async fn renew(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         memory.is_stale = true;
+        // Before nodes are read. Invariant: no change of a node that comes while answers are waited for is passed over
+        // because the revision before did not read it.
+        self.news.forget_reads(&set.meta.key);
         if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) || !self.sets.caught_up(&set.meta.key)
         {
             return Ok(false);

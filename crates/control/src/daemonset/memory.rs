@@ -21,6 +21,8 @@ pub(super) struct Memory {
     pub(super) uid: Arc<str>,
     /// Whether everything must be looked at anew.
     pub(super) is_stale: bool,
+    /// Whether the last look ended before anything was decided, since nodes had changed meanwhile.
+    pub(super) is_put_off: bool,
     pub(super) known: Option<Known>,
     /// The selector that renderings were held against.
     pub(super) selector: Option<LabelSelector>,
@@ -92,6 +94,7 @@ impl Memory {
         Self {
             uid,
             is_stale: true,
+            is_put_off: false,
             known: None,
             selector: None,
             variants: BTreeMap::new(),

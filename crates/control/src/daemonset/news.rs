@@ -19,7 +19,7 @@ pub(super) struct Changes {
     pub(super) is_stale: bool,
     /// Names of pods.
     pub(super) pods: BTreeSet<Arc<str>>,
-    /// Names of nodes that became ready or ceased to be.
+    /// Names of nodes that came, went, or changed in something that the set reads.
     pub(super) nodes: BTreeSet<Arc<str>>,
 }
 
@@ -92,6 +92,11 @@ impl News {
         self.state().readers.put(set.clone(), Some(reads));
     }
 
+    /// What a set reads of nodes is about to be found out: until then everything concerns it.
+    pub(super) fn forget_reads(&self, set: &Key) {
+        self.state().readers.put(set.clone(), None);
+    }
+
     fn tell(&self, set: &Key, urgency: Urgency, note: impl FnOnce(&mut Changes)) {
         note(self.state().changes.entry(set.clone()).or_default());
         if self.queue.add(set.clone(), urgency) {
@@ -123,8 +128,9 @@ impl News {
                 // A standby, which works on nothing, would keep it for ever.
                 None => self.state().readers.remove(key),
             }
-            // Of our own words about it only one has consequences: the revision that nodes are held back at.
-            let held_at = |set: &Set| set.status.current_revision.clone();
+            // Of our own words about it only these have consequences: the revision that nodes are held back at, and the
+            // number that it was complete with.
+            let held_at = |set: &Set| (set.status.current_revision.clone(), set.status.current_revision_number);
             let asks = |set: &Arc<Set>| (set.generation, set.annotations.clone(), set.meta.uid.clone(), held_at(set));
             let is_stale = old.as_ref().map(asks) != new.as_ref().map(asks);
             let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::daemonset::layout::Proof;
@@ -12,6 +13,7 @@ use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
+use tokio::time::Instant;
 
 use super::known::hash_label;
 use super::memory::Memory;
@@ -23,6 +25,8 @@ use crate::slim::{Node, Pod};
 const REFUSED_FOR: i64 = 30;
 /// How soon to ask again where nobody answered.
 const UNANSWERED_FOR: i64 = 5;
+/// How long questions are asked in one look.
+const LONGEST_ASKED: Duration = Duration::from_secs(10);
 
 /// Answers by what renderings mean.
 pub(super) type Answers = BTreeMap<Arc<str>, Answer>;
@@ -57,6 +61,11 @@ pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
     }
 }
 
+/// Whether it is to be asked now whether pods of this meaning are taken.
+fn is_to_ask(answers: &Answers, meaning: &str, now: i64) -> bool {
+    answers.get(meaning).is_none_or(|answer| answer.ask_again().is_some_and(|at| at <= now))
+}
+
 impl DaemonSets {
     /// Asks whether pods of each variant would be taken. One question for each variant of a revision.
     pub(super) async fn prove(
@@ -66,7 +75,7 @@ impl DaemonSets {
         update: &SetRevision,
         (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
     ) -> Result<(), kube::Error> {
-        let (now, name) = (self.env.now().as_second(), &update.meta.key.name);
+        let (now, begun, name) = (self.env.now().as_second(), Instant::now(), &update.meta.key.name);
         let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
         self.match_patches(&set.meta.key, variants, nodes);
         let rendered: Vec<_> =
@@ -74,10 +83,15 @@ impl DaemonSets {
         // What nobody should get any more is not asked for again.
         memory.answers.retain(|meaning, _| rendered.iter().any(|known| known.meaning == *meaning));
         let ran: BTreeSet<&str> = pods.iter().map(|pod| hash_label(pod)).collect();
-        for rendered in rendered {
-            let is_due = |answer: &Answer| answer.ask_again().is_some_and(|at| at <= now);
-            let known = memory.answers.get(&rendered.meaning);
-            if known.is_some_and(|answer| !is_due(answer)) {
+        let mut due: Vec<_> =
+            rendered.into_iter().filter(|known| is_to_ask(&memory.answers, &known.meaning, now)).collect();
+        // Those first that could not be asked last time.
+        due.sort_by_key(|known| memory.answers.get(&known.meaning).and_then(Answer::ask_again));
+        for rendered in due {
+            if begun.elapsed() >= LONGEST_ASKED {
+                // A webhook that lets every question run into its timeout must not keep the rest from being done.
+                let text = "other pods of the set are being asked for".to_owned();
+                memory.answers.entry(rendered.meaning).or_insert(Answer::None { text, ask_again: now });
                 continue;
             }
             let wanted = Wanted {
@@ -94,7 +108,7 @@ impl DaemonSets {
                 Ok(()) => Answer::Taken,
                 Err(error) if is_not_leading(&error) => return Err(error),
                 // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
-                Err(error) => match answer_of(error, now) {
+                Err(error) => match answer_of(error, self.env.now().as_second()) {
                     Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
                     answer => answer,
                 },

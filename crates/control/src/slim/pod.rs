@@ -211,7 +211,9 @@ impl PodStatus {
         let waiting =
             self.container_statuses.iter().find_map(|status| Some(status.state.waiting.as_ref()?.reason.as_str()));
         let unplaced = || self.condition("PodScheduled").filter(|is| is.status == "False").map(|is| is.reason.as_str());
-        waiting.or_else(unplaced).filter(|reason| !reason.is_empty())
+        // What every pod goes through when it starts is no trouble.
+        let is_start = |reason: &str| ["", "ContainerCreating", "PodInitializing"].contains(&reason);
+        waiting.or_else(unplaced).filter(|reason| !is_start(reason))
     }
 }
 
