@@ -41,7 +41,7 @@ impl Checks {
     pub(crate) async fn of(sources: &Sources, asks_server: bool) -> anyhow::Result<Self> {
         let mut checks = Self::default();
         for manifest in &sources.manifests {
-            match judged(manifest.value()) {
+            match stored(manifest.value()) {
                 Ok(object) => {
                     if let Some(verdict) = check(sources, &object, manifest.value(), asks_server).await? {
                         checks.take(manifest, verdict);
@@ -65,7 +65,7 @@ impl Checks {
 }
 
 /// The object in the version that is judged, which is the stored one.
-fn judged(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
+pub(crate) fn stored(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
     let is_older = object["kind"] == "DaemonSet" && object["apiVersion"] == format!("{}/v1alpha1", daemonset::GROUP);
     if !is_older {
         return Ok(Cow::Borrowed(object));

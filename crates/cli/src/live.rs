@@ -84,7 +84,7 @@ pub(crate) async fn rollout_of(
     };
     each(client, Some(namespace), REVISIONS, ListParams::default(), &mut add).await?;
     // A pod whose labels were changed since is the DaemonSet's no more.
-    let Ok(query) = kube::core::Selector::try_from(selector.clone()) else { return Ok(()) };
+    let query = kube::core::Selector::try_from(selector.clone()).context("spec.selector cannot be used")?;
     each(client, Some(namespace), PODS, ListParams::default().labels_from(&query), &mut add).await
 }
 

@@ -19,6 +19,9 @@ use crate::live;
 use crate::output::{is_coloured, is_coloured_for, note, say};
 use crate::sources::{Live, Sources, with_notice};
 
+/// Where `kubectl apply` keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let sources = Sources::read(&args.sources).await?;
     let plans = sources.next.plans();
@@ -106,7 +109,13 @@ fn applied(now: Option<&DaemonSet>, next: &DaemonSet) -> anyhow::Result<Value> {
     let Some(now) = now else { return Ok(serde_json::to_value(next)?) };
     let mut set = now.clone();
     set.spec = next.spec.clone();
-    set.metadata.annotations.get_or_insert_default().extend(next.metadata.annotations.clone().unwrap_or_default());
+    let given = next.metadata.annotations.clone().unwrap_or_default();
+    let annotations = set.metadata.annotations.get_or_insert_default();
+    // As kubectl does it: what was applied before and is not in the file any more goes.
+    let last: Value =
+        annotations.get(LAST_APPLIED).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    annotations.retain(|key, _| last["metadata"]["annotations"][key].is_null() || given.contains_key(key));
+    annotations.extend(given);
     Ok(serde_json::to_value(set)?)
 }
 

@@ -1,5 +1,6 @@
 //! Where commands that plan get their objects: files, a file of nodes, and the cluster.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::args::SourceArgs;
+use crate::checks::stored;
 use crate::output::note;
 use crate::{connect, live};
 
@@ -56,7 +58,9 @@ impl Sources {
         let (mut concerned, mut malformed) = (0, Vec::new());
         for manifest in &manifests {
             let at = |field: &str| format!("{}:{}", manifest.file(), manifest.locate(field));
-            match next.add(manifest.value()) {
+            // One that cannot be converted is an error of its own, which is told with the others.
+            let object = stored(manifest.value()).unwrap_or(Cow::Borrowed(manifest.value()));
+            match next.add(&object) {
                 Ok(true) => concerned += 1,
                 Ok(false) if is_known(manifest.value()) => {
                     let version = manifest.value()["apiVersion"].as_str().unwrap_or_default();

@@ -230,7 +230,7 @@ impl PlanView {
     /// the base.
     pub fn differs(&self) -> bool {
         match (&self.pods, self.changed) {
-            (Some(pods), changed) => changed == Some(true) || pods.each.iter().any(|pod| pod.fate != LEFT_ALONE),
+            (Some(pods), changed) => changed == Some(true) || pods.each.iter().any(PodView::is_touched),
             (None, _) => self.variants.iter().any(|variant| !variant.changes.is_empty()),
         }
     }
@@ -397,6 +397,15 @@ pub(crate) fn shown(value: Option<&Value>) -> String {
 }
 
 const LEFT_ALONE: &str = "left alone";
+const WAITS: &str = "updated when deleted";
+const HELD_BACK: &str = "held back";
+
+impl PodView {
+    /// Whether something is done to it: one that is held back, or waits to be deleted, stays as it is.
+    fn is_touched(&self) -> bool {
+        ![LEFT_ALONE, WAITS].contains(&self.fate.as_str()) && !self.fate.starts_with(HELD_BACK)
+    }
+}
 
 impl PodsView {
     fn new(fates: &Fates) -> Self {
@@ -405,8 +414,8 @@ impl PodsView {
             Fate::InPlace => "updated in place".to_owned(),
             Fate::Moved => "moved".to_owned(),
             Fate::Removed => "removed".to_owned(),
-            Fate::Waits => "updated when deleted".to_owned(),
-            Fate::HeldBack(by) => format!("held back ({by})"),
+            Fate::Waits => WAITS.to_owned(),
+            Fate::HeldBack(by) => format!("{HELD_BACK} ({by})"),
             Fate::LeftAlone => LEFT_ALONE.to_owned(),
         };
         let known = fates.pods.iter().map(|(pod, (node, fate))| PodView {

@@ -243,13 +243,13 @@ fn what_is_not_planned_is_told() {
         .replace("v1beta1", "v1alpha1")
         .replace("  patches: []\n", "")
         .replace("name: a}", "name: old}");
-    let (_folder, file) = written(format!("{misspelt}---\n{old}"));
-    let (code, _, said) = plan(&file, &[]);
+    let newer = "apiVersion: apps.openyurt.io/v1beta1\nkind: YurtAppSet\nmetadata: {name: newer}\nspec: {}\n";
+    let (_folder, file) = written(format!("{misspelt}---\n{newer}---\n{old}"));
+    let (code, shown, said) = plan(&file, &[]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("set.yaml:9:1: DaemonSet default/old is not planned: apps.kruise.io/v1alpha1 is not"),
-        "{said}"
-    );
+    let expected = "set.yaml:9:1: YurtAppSet default/newer is not planned: apps.openyurt.io/v1beta1 is not";
+    assert!(said.contains(expected), "{said}");
+    assert!(shown.contains("DaemonSet default/old"), "as it would be stored: {shown}");
     let (_folder, file) = written(daemonset(" [{patch: {}, selector: {}, prioritty: 3}]"));
     let (_, _, said) = plan(&file, &[]);
     assert!(said.contains("DaemonSet default/a spec.patches[0].prioritty: there is no such field"), "{said}");
