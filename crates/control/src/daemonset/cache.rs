@@ -132,6 +132,11 @@ impl SetRevision {
         self.hash.clone().unwrap_or_else(end)
     }
 
+    /// The value of a label.
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
     /// As it is once it has become the newest again.
     pub(super) fn renumbered(&self, number: i64, now: Timestamp) -> Self {
         Self { number, newest_since: Some(now.to_string()), ..self.clone() }

@@ -65,8 +65,8 @@ impl Cluster {
         }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
         let revisions = self.revisions.iter();
-        let revisions =
-            revisions.filter(|known| is_its(known.owner.as_ref()) || (known.is_orphan && selects(&set, &known.labels)));
+        let revisions = revisions
+            .filter(|known| is_its(known.owner.as_ref()) || (known.is_orphan && selects(&set, |key| known.label(key))));
         let mut revisions: Vec<Arc<SetRevision>> = revisions.cloned().collect();
         let pods = self.pods.iter();
         let pods = pods.filter(|pod| {

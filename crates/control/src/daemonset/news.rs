@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_plan::daemonset::reads::{Readers, Reads};
 
+use super::own::selects;
 use super::{DaemonSets, Set, SetRevision};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
@@ -147,7 +148,7 @@ impl News {
                 self.tell_owner(owner, |changes| changes.is_stale = true);
             }
             if let Some(orphan) = new.as_ref().filter(|new| new.owner.is_none() && new.is_orphan) {
-                self.tell_selecting(&key.namespace, |label| orphan.labels.get(label).map(String::as_str));
+                self.tell_selecting(&key.namespace, |label| orphan.label(label));
             }
         }
     }
@@ -172,7 +173,7 @@ impl News {
     /// Tells the sets of a namespace that select these labels.
     fn tell_selecting<'l>(&self, namespace: &str, label: impl Fn(&str) -> Option<&'l str>) {
         for set in self.sets.in_namespace(namespace) {
-            if set.selector.as_ref().is_some_and(|selector| selector.matches(&label)) {
+            if selects(&set, &label) {
                 self.tell(&set.meta.key, Urgency::Change, |changes| changes.is_stale = true);
             }
         }

@@ -1,6 +1,5 @@
 //! Whose pods and revisions are whose: taking in what nobody owns, and letting go of what is a set's no more.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::daemonset::DaemonSet;
@@ -29,7 +28,8 @@ impl DaemonSets {
         let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
-        let lost: Vec<_> = revisions.iter().filter(|known| known.is_orphan && selects(set, &known.labels)).collect();
+        let lost: Vec<_> =
+            revisions.iter().filter(|known| known.is_orphan && selects(set, |key| known.label(key))).collect();
         if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
             for pod in orphans {
                 is_all_done &= self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
@@ -117,12 +117,12 @@ impl DaemonSets {
 
 /// Whether a set selects a pod.
 pub(super) fn is_selected(set: &Set, pod: &Pod) -> bool {
-    set.selector.as_ref().is_some_and(|selector| selector.matches(|key| pod.labels.get(key)))
+    selects(set, |key| pod.labels.get(key))
 }
 
 /// Whether a set selects what has these labels.
-pub(super) fn selects(set: &Set, labels: &BTreeMap<String, String>) -> bool {
-    set.selector.as_ref().is_some_and(|selector| selector.matches(|key| labels.get(key).map(String::as_str)))
+pub(super) fn selects<'l>(set: &Set, label: impl Fn(&str) -> Option<&'l str>) -> bool {
+    set.selector.as_ref().is_some_and(|selector| selector.matches(label))
 }
 
 /// Whether a pod is nobody's, and may become a set's.

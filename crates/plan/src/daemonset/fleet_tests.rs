@@ -67,7 +67,7 @@ pub(super) fn fleet_of(rules: Rules, nodes: Vec<NodeState>) -> Fleet {
     fleet
 }
 
-fn fleet(rules: Rules, nodes: Vec<NodeState>, pods: &[(&str, PodState)]) -> Fleet {
+pub(super) fn fleet(rules: Rules, nodes: Vec<NodeState>, pods: &[(&str, PodState)]) -> Fleet {
     let mut fleet = fleet_of(rules, nodes);
     for (node, pod) in pods {
         fleet.observe(&pod.name.clone(), Some((&Arc::from(*node), pod.clone())));

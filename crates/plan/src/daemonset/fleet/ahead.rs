@@ -104,8 +104,7 @@ impl Run {
             return;
         }
         if pod.leaving_since.is_some() {
-            self.told.gone.insert(name.clone());
-            self.fleet.observe(name, None);
+            self.remove(name);
         } else if pod.ready_since.is_none() {
             self.put(&node, pod);
         }
@@ -233,17 +232,13 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{NOW, down, fleet_of, node, pod, rules};
+    use super::super::tests;
+    use super::super::tests::{NOW, down, node, pod, rules};
     use super::*;
     use crate::health::Health;
 
     fn fleet(mode: Mode, budget: usize, nodes: Vec<NodeState>, pods: Vec<(&str, PodState)>) -> Fleet {
-        let mut fleet = fleet_of(rules(mode, budget), nodes);
-        for (node, pod) in pods {
-            let name = pod.name.clone();
-            fleet.observe(&name, Some((&Arc::from(node), pod)));
-        }
-        fleet
+        tests::fleet(rules(mode, budget), nodes, &pods)
     }
 
     fn fates(ahead: &Ahead) -> Vec<(&str, Fate)> {
