@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use dapple_control::client::Limits;
-use dapple_control::env::Env;
+use dapple_control::env::{Clock, Env};
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
 use dapple_control::install::install_crds;
@@ -17,6 +18,7 @@ use dapple_control::manager::{self, Options};
 use dapple_testbed::Cluster;
 use dapple_testbed::testing;
 pub(crate) use dapple_testbed::testing::eventually;
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -93,20 +95,35 @@ pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
 
 /// As [`manager`], with other feature gates.
 pub(crate) async fn manager_with(cluster: &Cluster, lease: &str, gates: Gates) -> Manager {
+    manager_in(cluster, lease, gates, Env::system()).await
+}
+
+/// As [`manager`], with a clock that is so far ahead.
+pub(crate) async fn manager_ahead(cluster: &Cluster, lease: &str, by: Duration) -> Manager {
+    struct Ahead(Duration);
+    impl Clock for Ahead {
+        fn now(&self) -> Timestamp {
+            Timestamp::now() + self.0
+        }
+    }
+    manager_in(cluster, lease, Gates::default(), Env::new(Ahead(by), 1)).await
+}
+
+async fn manager_in(cluster: &Cluster, lease: &str, gates: Gates, env: Env) -> Manager {
     let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     // Of those that no connection of somebody's gets meanwhile.
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
-    manager_of(config, address, lease, gates)
+    manager_of(config, address, lease, gates, env)
 }
 
 /// Starts a manager of the cluster that `config` names.
 pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    manager_of(config, address, lease, Gates::default())
+    manager_of(config, address, lease, Gates::default(), Env::system())
 }
 
-fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gates) -> Manager {
+fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gates, env: Env) -> Manager {
     let options = Options {
         families: BTreeSet::from(Family::ALL),
         listen: address,
@@ -119,7 +136,7 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
         gates,
     };
     let stop = CancellationToken::new();
-    let running = manager::run(config, options, Env::system(), stop.clone(), manager::alone);
+    let running = manager::run(config, options, env, stop.clone(), manager::alone);
     tokio::spawn(async move { running.await.expect("the manager runs") });
     Manager { address, stop }
 }

@@ -8,7 +8,7 @@ use super::story::{Story, cache, changed, rolling};
 use crate::support::{eventually, kubectl_ok};
 
 /// What an Event says: type, reason, message and count.
-type Said = (String, String, String, i32);
+pub(super) type Said = (String, String, String, i32);
 
 impl Story {
     /// The Events about the set.
@@ -27,7 +27,7 @@ impl Story {
     }
 
     /// Waits until what is said of one reason is right.
-    async fn says(&self, reason: &str, is_right: impl Fn(&[Said]) -> bool) -> Vec<Said> {
+    pub(super) async fn says(&self, reason: &str, is_right: impl Fn(&[Said]) -> bool) -> Vec<Said> {
         eventually(&format!("{}: events of {reason}", self.name), || async {
             let said: Vec<Said> = self.said().await.into_iter().filter(|said| said.1 == reason).collect();
             if is_right(&said) { Ok(said) } else { Err(format!("{said:?}")) }

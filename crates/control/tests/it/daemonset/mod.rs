@@ -22,6 +22,7 @@ mod patches;
 mod pull;
 mod refused;
 mod sick;
+mod stalled;
 mod steps;
 mod story;
 mod unanswered;
