@@ -49,7 +49,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let is_silent = checks.errors.is_empty() && checks.warnings.is_empty();
     if views.is_empty() && sources.concerned == 0 && is_silent {
         bail!(
-            "nothing to plan in {}: give DaemonSets of apps.kruise.io/v1beta1, YurtAppSets, YurtAppDaemons, workloads \
+            "nothing to plan in {}: give DaemonSets of apps.kruise.io, YurtAppSets, YurtAppDaemons, workloads \
              that ask for a policy by label, or policies that such workloads of the cluster ask for",
             shown(&args)
         );
