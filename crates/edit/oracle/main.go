@@ -1,11 +1,15 @@
 // Answers strategic merge patches as Kubernetes does. Each line of input is {"original": …, "patch": …}; each line of
 // output is {"result": …}, or {"error": "…"} where Kubernetes refuses or panics.
 //
+// With "encode", each line of input is a JSON value, and each line of output the same as Kubernetes writes it once it has read
+// it, as the patch of an object does. Of a value that comes out otherwise when it is read again, what comes out in the end.
+//
 // With "bench N" it times N rounds over the input instead, and prints nanoseconds per patch.
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 )
 
@@ -48,13 +53,12 @@ func main() {
 		bench(in)
 		return
 	}
+	answered := answerMerge
+	if len(os.Args) == 2 && os.Args[1] == "encode" {
+		answered = encode
+	}
 	for in.Scan() {
-		var q question
-		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
-			fmt.Fprintln(os.Stderr, "not a question:", err)
-			os.Exit(1)
-		}
-		line, err := json.Marshal(merge(q))
+		line, err := answered(in.Bytes())
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "no answer:", err)
 			os.Exit(1)
@@ -64,6 +68,28 @@ func main() {
 		if out.Buffered() > 1<<19 {
 			out.Flush()
 		}
+	}
+}
+
+func answerMerge(line []byte) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(line, &q); err != nil {
+		return nil, err
+	}
+	return json.Marshal(merge(q))
+}
+
+func encode(line []byte) ([]byte, error) {
+	for {
+		var value any
+		if err := kjson.Unmarshal(line, &value); err != nil {
+			return nil, err
+		}
+		again, err := kjson.Marshal(value)
+		if err != nil || bytes.Equal(again, line) {
+			return again, err
+		}
+		line = again
 	}
 }
 

@@ -12,6 +12,7 @@ pub mod daemonset;
 pub mod document;
 pub mod edit;
 pub mod field;
+pub mod go_json;
 pub mod group;
 pub mod image;
 mod leaves;

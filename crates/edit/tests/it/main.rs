@@ -4,6 +4,7 @@
 mod admission;
 mod cases;
 mod differential;
+mod encoding;
 mod generate;
 mod rendering;
 mod stories;
