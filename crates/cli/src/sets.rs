@@ -3,7 +3,9 @@
 use anyhow::{Context, anyhow};
 use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::HASH_LABEL;
-use dapple_plan::daemonset::revision::{FORM_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of};
+use dapple_plan::daemonset::revision::{
+    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of,
+};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_view::daemonset::PodFacts;
 use dapple_view::daemonset::history::RevisionFacts;
@@ -156,6 +158,7 @@ fn revision_facts(set: &DaemonSet, object: ControllerRevision) -> RevisionFacts 
     let created = object.metadata.creation_timestamp.map(|time| time.0);
     RevisionFacts {
         revision: Revision {
+            replaces: noted(REPLACES_ANNOTATION).map(str::to_owned),
             number: object.revision,
             hash: label.unwrap_or_else(ending),
             form: form_of(noted(FORM_ANNOTATION)),

@@ -10,24 +10,29 @@ mod history;
 mod known;
 mod look;
 mod memory;
+mod mend;
 mod news;
 mod own;
 mod proof;
 mod pull;
 mod said;
 mod send;
+mod steps;
 mod tell;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dapple_plan::daemonset::status::Problem;
 use kube::Client;
+use tracing::warn;
 
 pub use cache::{RevisionWire, Set, SetRevision, SetWire};
 
 use crate::env::{Backoff, Env};
 use crate::events::Recorder;
+use crate::failing::Failure;
 use crate::feed::Feeds;
 use crate::metrics::Metrics;
 use crate::observed::Wire;
@@ -39,6 +44,8 @@ use crate::worker::Reconcile;
 use memory::Memory;
 use news::News;
 
+/// What is said of a set that no look at comes to its end.
+const RECONCILE_FAILED: &str = "ReconcileFailed";
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
 
 /// The controller.
@@ -126,6 +133,22 @@ impl Reconcile for DaemonSets {
         };
         self.memories().insert(key.clone(), memory);
         ended
+    }
+
+    async fn tell_failure(&self, key: &Key, failure: &Failure) {
+        let Some(set) = self.sets.get(key).filter(|set| !set.is_terminating) else { return };
+        let Some(mut memory) = self.memories().remove(key) else { return };
+        let text = format!("the last look at it failed: {}", failure.text);
+        self.report(&set, RECONCILE_FAILED, text.clone());
+        memory.failure = Some(Problem::new(RECONCILE_FAILED, text));
+        let told = match self.standing(&set, &memory) {
+            Some(standing) => self.tell(&set, &mut memory, &standing).await.map(|_| ()),
+            None => self.tell_failures(&set, &mut memory).await.map(|_| ()),
+        };
+        if let Err(error) = told {
+            warn!(set = %key, %error, "its status cannot say that it fails");
+        }
+        self.memories().insert(key.clone(), memory);
     }
 }
 

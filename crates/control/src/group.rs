@@ -14,6 +14,8 @@ use serde_json::json;
 use tracing::info;
 
 use crate::env::{Backoff, Env};
+use crate::events::{EventType, Recorder, Report};
+use crate::failing::Failure;
 use crate::feed::Feeds;
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
@@ -73,6 +75,7 @@ pub struct Groups {
     groups: Arc<Store<Group>>,
     nodes: Arc<Store<Node>>,
     membership: Arc<Mutex<Membership>>,
+    recorder: Arc<Recorder>,
     last_writes: Mutex<std::collections::BTreeMap<Key, tokio::time::Instant>>,
 }
 
@@ -84,8 +87,8 @@ impl Groups {
         let nodes = Arc::new(Store::<Node>::default());
         let groups = feeds.watch(on_group(nodes.clone(), membership.clone(), queue.clone(), feeds.metrics.clone()));
         feeds.watch_into(nodes.clone(), on_node(membership.clone(), queue.clone(), feeds.metrics.clone()));
-        let (client, env) = (feeds.client.clone(), feeds.env.clone());
-        (Arc::new(Self { client, env, groups, nodes, membership, last_writes: Mutex::default() }), queue)
+        let (client, env, recorder) = (feeds.client.clone(), feeds.env.clone(), feeds.recorder.clone());
+        (Arc::new(Self { client, env, groups, nodes, membership, recorder, last_writes: Mutex::default() }), queue)
     }
 
     /// How long to wait before this group may be written again.
@@ -206,5 +209,19 @@ impl Reconcile for Groups {
         }
         self.write_status(&group, &wanted).await?;
         Ok(Ended::Done)
+    }
+
+    /// All that is written of a group is its status. If that cannot be, no condition can, and an Event is left.
+    async fn tell_failure(&self, key: &Key, failure: &Failure) {
+        let Some(group) = self.groups.get(key) else { return };
+        self.recorder.report(Report {
+            about: GroupWire::KIND,
+            key: key.clone(),
+            uid: group.meta.uid.to_string(),
+            event_type: EventType::Warning,
+            action: "Reconciling",
+            reason: "FailedStatus",
+            note: format!("its status cannot be written: {}", failure.text),
+        });
     }
 }

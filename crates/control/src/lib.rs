@@ -9,6 +9,7 @@ pub mod client;
 pub mod daemonset;
 pub mod env;
 pub mod events;
+pub mod failing;
 pub mod family;
 pub mod feed;
 pub mod gates;

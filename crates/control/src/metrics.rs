@@ -1,5 +1,6 @@
 //! Metrics, named as controller-runtime names them where it has a name.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ pub struct Metrics {
     watch_age: Family<One, Float>,
     watch_errors: Family<One, Counter>,
     malformed: Family<One, Counter>,
+    failing: Family<Two, Gauge>,
     family_serving: Family<One, Gauge>,
     patches_applied: Family<Two, Counter>,
     patches_errors: Family<Two, Counter>,
@@ -114,6 +116,7 @@ impl Metrics {
             watch_age: Family::default(),
             watch_errors: Family::default(),
             malformed: Family::default(),
+            failing: Family::default(),
             family_serving: Family::default(),
             patches_applied: Family::default(),
             patches_errors: Family::default(),
@@ -154,6 +157,8 @@ impl Metrics {
         registry.register("dapple_watch_errors", "Watches that broke", self.watch_errors.clone());
         let help = "Times an object could not be read and was passed over";
         registry.register("dapple_malformed_objects", help, self.malformed.clone());
+        let help = "Objects that fail just now, by controller and reason";
+        registry.register("dapple_failing_objects", help, self.failing.clone());
         let help = "1 while a family is served, 0 while its API is missing or another product's";
         registry.register("dapple_family_serving", help, self.family_serving.clone());
         let help = "Patches applied to pods that were made or changed";
@@ -243,6 +248,14 @@ impl Metrics {
     /// An object could not be read.
     pub fn malformed(&self, kind: &str) {
         self.malformed.get_or_create(&one("kind", kind)).inc();
+    }
+
+    /// How many objects of a controller fail just now, by reason.
+    pub fn failing(&self, controller: &str, by_reason: &BTreeMap<String, usize>) {
+        for (reason, count) in by_reason {
+            let labels = [("controller", controller.to_owned()), ("reason", reason.clone())];
+            self.failing.get_or_create(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
+        }
     }
 
     /// An admission request was answered.

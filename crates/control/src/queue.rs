@@ -69,6 +69,13 @@ pub enum Ended {
     Again(Duration),
     /// Failed; look again after the key's backoff.
     Failed,
+    /// What could be done is done, and a part of it fails, for this reason; look again after this time.
+    Failing {
+        /// One word, for machines.
+        reason: &'static str,
+        /// When to look again.
+        again: Duration,
+    },
 }
 
 impl<K: Ord + Clone> Queue<K> {
@@ -132,7 +139,7 @@ impl<K: Ord + Clone> Queue<K> {
                 state.failures.remove(key);
                 None
             }
-            Ended::Again(delay) => {
+            Ended::Again(delay) | Ended::Failing { again: delay, .. } => {
                 state.failures.remove(key);
                 Some(delay)
             }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::client::is_not_leading;
+use crate::failing::{Failing, Failure};
 use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
@@ -29,6 +30,9 @@ pub trait Reconcile: Send + Sync + 'static {
     fn ready(&self, term: u64) -> impl Future<Output = ()> + Send;
     /// Looks at the world and brings this key one step on.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Ended, kube::Error>> + Send;
+    /// Tells those who look at the object that it has been failing for a minute: by a condition, where one can be written,
+    /// and by an Event. What [`Ended::Failing`] says has been told already.
+    fn tell_failure(&self, key: &Self::Key, failure: &Failure) -> impl Future<Output = ()> + Send;
 }
 
 /// Runs a controller's workers until `stop`, and returns when the last of them is done.
@@ -46,54 +50,97 @@ pub async fn run<C: Reconcile>(
         metrics.queue_depth(C::NAME, measured.upgrade()?.depth());
         Some(())
     });
+    let failing = Arc::new(Failing::default());
+    let counted = Arc::downgrade(&failing);
+    metrics.before_scrape(move |metrics| {
+        metrics.failing(C::NAME, &counted.upgrade()?.by_reason());
+        Some(())
+    });
+    let shift = Shift { controller, queue: queue.clone(), failing, metrics };
     let mut running = JoinSet::new();
     for _ in 0..workers {
-        running.spawn(work(controller.clone(), queue.clone(), leading.clone(), metrics.clone(), stop.clone()));
+        running.spawn(shift.clone().work(leading.clone(), stop.clone()));
     }
     stop.cancelled().await;
     queue.close();
     while running.join_next().await.is_some() {}
 }
 
-async fn work<C: Reconcile>(
+/// What workers share.
+struct Shift<C: Reconcile> {
     controller: Arc<C>,
     queue: Arc<Queue<C::Key>>,
-    leading: Signal,
+    failing: Arc<Failing<C::Key>>,
     metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
-    loop {
-        // A standby keeps its caches and its queue warm, and takes nothing off it.
-        let term = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            term = leading.until(|term| term != 0) => term,
-        };
-        let next = async {
-            // Of what the leader before did last, a view from before this term may not know.
-            if !is_on(Mutant::FirstListSkipped) {
-                controller.ready(term).await;
+}
+
+impl<C: Reconcile> Clone for Shift<C> {
+    fn clone(&self) -> Self {
+        let Self { controller, queue, failing, metrics } = self;
+        Self {
+            controller: controller.clone(),
+            queue: queue.clone(),
+            failing: failing.clone(),
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+impl<C: Reconcile> Shift<C> {
+    async fn work(self, leading: Signal, stop: CancellationToken) {
+        loop {
+            // A standby keeps its caches and its queue warm, and takes nothing off it.
+            let term = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                term = leading.until(|term| term != 0) => term,
+            };
+            let next = async {
+                // Of what the leader before did last, a view from before this term may not know.
+                if !is_on(Mutant::FirstListSkipped) {
+                    self.controller.ready(term).await;
+                }
+                self.queue.take().await
+            };
+            let taken = tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                _ = leading.until(|now| now != term) => {
+                    self.failing.clear_all();
+                    continue;
+                }
+                taken = next => taken,
+            };
+            let Some(Taken { key, waited }) = taken else { return };
+            self.metrics.reconcile_started(C::NAME, waited);
+            let started = Instant::now();
+            let (ended, result) = in_term(term, self.look(&key)).await;
+            self.metrics.reconcile_ended(C::NAME, result, started.elapsed());
+            self.queue.finish(&key, ended);
+        }
+    }
+
+    /// Works on a key, and sees to it that what fails for long is told.
+    async fn look(&self, key: &C::Key) -> (Ended, ReconcileResult) {
+        let outcome = self.controller.reconcile(key).await;
+        match &outcome {
+            Ok(Ended::Failing { reason, .. }) => _ = self.failing.note(key, reason),
+            Err(error) if !is_not_leading(error) => {
+                let failure = Failure::of(error);
+                if self.failing.note(key, &failure.reason) {
+                    self.controller.tell_failure(key, &failure).await;
+                }
             }
-            queue.take().await
-        };
-        let taken = tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            _ = leading.until(|now| now != term) => continue,
-            taken = next => taken,
-        };
-        let Some(Taken { key, waited }) = taken else { return };
-        metrics.reconcile_started(C::NAME, waited);
-        let started = Instant::now();
-        let (ended, result) = judge(C::NAME, &key, in_term(term, controller.reconcile(&key)).await);
-        metrics.reconcile_ended(C::NAME, result, started.elapsed());
-        queue.finish(&key, ended);
+            Ok(_) | Err(_) => self.failing.clear(key),
+        }
+        judge(C::NAME, key, outcome)
     }
 }
 
 fn judge(controller: &str, key: &impl Display, outcome: Result<Ended, kube::Error>) -> (Ended, ReconcileResult) {
     match outcome {
         Ok(Ended::Done) => (Ended::Done, ReconcileResult::Success),
+        Ok(failing @ Ended::Failing { .. }) => (failing, ReconcileResult::Error),
         Ok(again) => (again, ReconcileResult::Requeue),
         // The world moved on between look and write: look again.
         Err(kube::Error::Api(status)) if status.code == 409 => {

@@ -181,7 +181,8 @@ mod tests {
             assert!(is_plain(&value), "{value}");
             assert_eq!(encode(&value), value.to_string());
         }
-        for value in [json!(["a & b"]), json!({"<": 1}), json!(1.0), json!(u64::MAX), json!("\u{8}"), json!("\u{2028}")] {
+        for value in [json!(["a & b"]), json!({"<": 1}), json!(1.0), json!(u64::MAX), json!("\u{8}"), json!("\u{2028}")]
+        {
             assert!(!is_plain(&value), "{value}");
         }
     }

@@ -55,6 +55,8 @@ mutants! {
     FirstListSkipped,
     /// Whoever has led goes on, whether it could renew the lease or not.
     LeaderForLife,
+    /// Whatever fails ends the look.
+    StopsAtFirstError,
     /// What failed is not tried again.
     FailureForgotten,
     /// Pods of other owners are taken in.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
 use dapple_api::selector::Selector;
 use dapple_plan::daemonset::pod::HASH_LABEL;
-use dapple_plan::daemonset::revision::{FORM_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of};
+use dapple_plan::daemonset::revision::{
+    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of,
+};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -91,6 +93,8 @@ pub struct SetRevision {
     created: Option<Timestamp>,
     /// Since when it notes to be the newest again.
     newest_since: Option<String>,
+    /// The name of the one that it was made for.
+    replaces: Option<String>,
     pub(super) data: Value,
 }
 
@@ -132,6 +136,21 @@ impl SetRevision {
         self.hash.clone().unwrap_or_else(end)
     }
 
+    /// Whether it was made for the one of this name.
+    pub(super) fn replaces(&self, name: &str) -> bool {
+        self.replaces.as_deref() == Some(name)
+    }
+
+    /// Whether it was made for this one, and says the same.
+    pub(super) fn stands_in_for(&self, old: &Self) -> bool {
+        self.replaces(&old.meta.key.name) && self.data == old.data && self.number >= old.number
+    }
+
+    /// The name of the one that it was made for.
+    pub(super) fn replaced(&self) -> Option<&str> {
+        self.replaces.as_deref()
+    }
+
     /// The value of a label.
     pub(super) fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key).map(String::as_str)
@@ -146,6 +165,7 @@ impl SetRevision {
     pub(super) fn as_revision(&self, set: &Set, now: Timestamp) -> Revision {
         Revision {
             name: self.meta.key.name.to_string(),
+            replaces: self.replaces.clone(),
             number: self.number,
             hash: self.hash(set),
             form: self.form,
@@ -176,6 +196,7 @@ impl Cached for SetRevision {
             form: form_of(wire.metadata.annotations.get(FORM_ANNOTATION).map(String::as_str)),
             created: wire.metadata.creation_timestamp,
             newest_since: wire.metadata.annotations.get(SINCE_ANNOTATION).cloned(),
+            replaces: wire.metadata.annotations.get(REPLACES_ANNOTATION).cloned(),
             data: if is_kept { wire.data } else { Value::Null },
             labels: if is_kept { wire.metadata.labels } else { BTreeMap::new() },
             owner,

@@ -90,6 +90,7 @@ impl Cluster {
             pods: &pods,
             nodes: &self.nodes,
             ignores_patches,
+            is_blocked: false,
             now,
         };
         let known = sources.known(&mut rendered, |_| Proof::Taken, |_| false);

@@ -1,5 +1,6 @@
 //! Revisions: making the newest, and dropping those that nobody needs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
@@ -18,7 +19,7 @@ use tracing::info;
 use super::known::hash_label;
 use super::memory::Memory;
 use super::tell::PACE;
-use super::{DaemonSets, Set, SetRevision, version_of};
+use super::{DaemonSets, Set, SetRevision, steps, version_of};
 use crate::store::{Index, Key};
 
 impl DaemonSets {
@@ -41,15 +42,20 @@ impl DaemonSets {
                 let since = json!({SINCE_ANNOTATION: now.to_string()});
                 let metadata = json!({"resourceVersion": version, "annotations": since});
                 let patch = json!({"metadata": metadata, "revision": number});
-                api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?
+                match (api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await, find(&name)) {
+                    (Err(kube::Error::Api(error)), Some(found)) if error.code == 422 => {
+                        memory.unsound.insert(found.meta.uid.clone());
+                        return self.replace(set, memory, &found).await.map(|_| None);
+                    }
+                    (answer, _) => answer?,
+                }
             }
             // A new set may have been left some that are not in our view yet: they are taken in first.
             Step::Create(_) if revisions.is_empty() && self.has_orphans(set, &api).await? => return Ok(None),
             Step::Create(revision) => {
                 let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
                 let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
-                let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-                match api.create(&PostParams::default(), &object).await {
+                match self.post_revision(&set.meta.key.namespace, &object).await {
                     Err(kube::Error::Api(error)) if error.code == 409 => {
                         return self.collide(set, memory, (&api, &revision), collisions).await.map(|()| None);
                     }
@@ -115,25 +121,29 @@ impl DaemonSets {
         let is_needed = |revision: &Revision| {
             [&known.update, &known.current].iter().any(|known| *known.meta.key.name == *revision.name)
                 || pods.iter().any(|pod| match pod.annotations.get(REVISION_ANNOTATION) {
-                    Some(name) => name == revision.name,
+                    Some(name) => revision.is_called(name),
                     None => hash_label(pod) == revision.hash,
                 })
         };
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
         let mut is_all_done = true;
-        for spare in surplus(&all, limit, is_needed) {
-            let Some(found) = revisions.iter().find(|known| *known.meta.key.name == *spare.name) else { continue };
+        let spare: BTreeSet<&str> =
+            surplus(&all, limit, is_needed).into_iter().map(|revision| revision.name.as_str()).collect();
+        for found in revisions.iter().filter(|known| spare.contains(&*known.meta.key.name)) {
+            let name = &found.meta.key.name;
             // An undo may have made it the newest meanwhile.
             let version = Some(found.meta.version.to_string());
             let only = Preconditions { uid: Some(found.meta.uid.to_string()), resource_version: version };
             let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-            info!(set = %set.meta.key, revision = %spare.name, "dropping a revision that nobody needs");
-            match api.delete(&spare.name, &params).await {
+            info!(set = %set.meta.key, revision = %name, "dropping a revision that nobody needs");
+            let object = format!("ControllerRevision {name}");
+            match api.delete(name, &params).await {
                 Err(kube::Error::Api(error)) if error.code == 404 => {}
                 Err(kube::Error::Api(error)) if error.code == 409 => is_all_done = false,
-                answer => _ = answer?,
+                answer => _ = self.stepped(set, memory, (steps::Step::History, &object), answer)?,
             }
         }
+        memory.keep_failures(steps::Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
         memory.may_prune = !is_all_done;
         memory.pruned = Some(Instant::now());
         Ok((!is_all_done).then_some(PACE))

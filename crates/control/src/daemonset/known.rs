@@ -71,6 +71,8 @@ pub(super) struct Sources<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) nodes: &'a [Arc<Node>],
     pub(super) ignores_patches: bool,
+    /// Whether what the set says is not among the revisions, since it cannot be written: nothing is updated meanwhile.
+    pub(super) is_blocked: bool,
     pub(super) now: Timestamp,
 }
 
@@ -121,7 +123,9 @@ impl Sources<'_> {
                 None
             }
         });
-        let strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
+        let mut strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
+        // Missing pods are made of what is known; nobody is brought to what is not asked for any more.
+        strategy.terms.is_paused |= self.is_blocked;
         if let Some(error) = &strategy.bad_selector {
             let text = format!("spec.updateStrategy.rollingUpdate.selector.{error}; everything is held back");
             problems.push(Problem::new("BadSelector", text));
@@ -132,7 +136,8 @@ impl Sources<'_> {
     fn rollout(&self, soak: Option<i64>) -> Rollout {
         let status = &self.set.status;
         let current = self.current.number;
-        let is_named = status.current_revision.as_deref() == Some(&*self.current.meta.key.name);
+        let is_its = |name: &str| *self.current.meta.key.name == *name || self.current.replaces(name);
+        let is_named = status.current_revision.as_deref().is_some_and(is_its);
         // Never later than the number that it has: nobody but us may have written it.
         let complete = status.current_revision_number.filter(|number| is_named && *number <= current);
         let began = |revision: &SetRevision| revision.as_revision(self.set, self.now).began;
@@ -165,6 +170,12 @@ impl Sources<'_> {
                 None => variants(self.set, revision, self.ignores_patches).unpatched().meaning.clone(),
             };
             names.revisions.insert(name, (number, meaning));
+        }
+        for revision in self.revisions {
+            let known = names.revisions.get(&revision.meta.key.name).cloned();
+            if let Some((replaced, known)) = revision.replaced().zip(known) {
+                names.revisions.entry(Arc::from(replaced)).or_insert(known);
+            }
         }
         for pod in self.pods {
             let label = hash_label(pod);
@@ -249,10 +260,16 @@ pub(super) fn hash_label(pod: &Pod) -> &str {
 
 /// The revision that a pod was made from: the one that it names, or the one whose hash it carries.
 pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod: &Pod) -> Option<&'a Arc<SetRevision>> {
-    let named = pod.annotations.get(REVISION_ANNOTATION);
-    revisions
-        .iter()
-        .find(|known| named.map_or_else(|| known.hash(set) == hash_label(pod), |name| *known.meta.key.name == *name))
+    match pod.annotations.get(REVISION_ANNOTATION) {
+        Some(name) => called(revisions, name),
+        None => revisions.iter().find(|known| known.hash(set) == hash_label(pod)),
+    }
+}
+
+/// The revision that a name stands for: its own before that of one that it was made for.
+pub(super) fn called<'a>(revisions: &'a [Arc<SetRevision>], name: &str) -> Option<&'a Arc<SetRevision>> {
+    let by_name = revisions.iter().find(|known| *known.meta.key.name == *name);
+    by_name.or_else(|| revisions.iter().find(|known| known.replaces(name)))
 }
 
 /// A pod as deciding sees it.

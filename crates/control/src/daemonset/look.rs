@@ -6,14 +6,16 @@ use std::time::Duration;
 use dapple_plan::daemonset::layout::Revisions;
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::reads::Reads;
-use dapple_plan::daemonset::status::stalls_at;
-use tracing::warn;
+use dapple_plan::daemonset::status::{Problem, failed, stalls_at};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::known::{Sources, current, pod_state, prospect, revisions, variants};
 use super::memory::Memory;
+use super::mend::NEWEST;
 use super::news::Changes;
 use super::own::is_selected;
 use super::proof::{Answer, proof_of};
+use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision};
 use crate::queue::Ended;
 use crate::slim::{Node, Pod};
@@ -22,6 +24,16 @@ use crate::store::{Index, Key};
 /// How soon to look again for our own writes, should their echo not wake us.
 pub(super) const ECHO: Duration = Duration::from_secs(1);
 
+/// What looking at everything anew has come to.
+enum Renewed {
+    /// It is known what follows.
+    Done,
+    /// Something was written that must be seen first.
+    Waits,
+    /// A step failed that everything else needs.
+    Impossible,
+}
+
 impl DaemonSets {
     pub(super) async fn look(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
         if memory.is_behind(set.meta.version) {
@@ -29,13 +41,16 @@ impl DaemonSets {
         }
         // First of all, since they may be about the set: it was read just before.
         let changes = self.take_news(set, memory);
-        memory.is_stale |= memory.asks_again(self.env.now().as_second());
+        let now = self.env.now().as_second();
+        memory.is_stale |= memory.asks_again(now) || memory.retry_at().is_some_and(|at| at <= now);
         if !memory.is_stale {
             self.take_in(set, memory, &changes);
         }
         if memory.is_stale || memory.known.is_none() {
-            if !self.renew(set, memory).await? {
-                return Ok(Ended::Again(ECHO));
+            match self.renew(set, memory).await? {
+                Renewed::Done => {}
+                Renewed::Waits => return Ok(Ended::Again(ECHO)),
+                Renewed::Impossible => return self.tell_failures(set, memory).await,
             }
             // While answers were waited for, the world went on. Invariant: what is decided is decided on what is known now.
             let changes = self.take_news(set, memory);
@@ -55,19 +70,30 @@ impl DaemonSets {
         let decision = known.fleet.decide(now);
         let is_tried = |node: &Arc<str>| decision.actions.iter().any(|action| action.node == *node);
         memory.refusals.retain(|node, refusal| refusal.until > now || is_tried(node));
+        // Whatever becomes of a step, the others are done, and the status is told: errors wait until the end.
         let acted = self.act(set, memory, decision).await;
-        let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(ECHO)) };
-        if let Err(error) = self.pull(set, memory).await {
-            // A help, which must not keep anything from being done.
-            warn!(set = %set.meta.key, %error, "images could not be asked for; trying again later");
+        let pulled = self.pull(set, memory).await;
+        let pulled = self.stepped(set, memory, (Step::Images, "ImagePullJob"), pulled);
+        let pruned = self.prune(set, memory).await;
+        if acted.is_ok() && pulled.is_ok() && pruned.is_ok() {
+            memory.failure = None;
         }
+        let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(ECHO)) };
         let told = self.tell(set, memory, &standing).await?;
-        let pruned = self.prune(set, memory).await?;
-        if let Some(soon) = acted? {
+        let (acted, pruned, _) = (acted?, pruned?, pulled?);
+        if let Some(soon) = acted {
             return Ok(Ended::Again(soon));
         }
         let stalls = memory.known.as_ref().and_then(|known| stalls_at(&standing, &known.fleet));
         Ok(self.next(memory, told.into_iter().chain(pruned).min(), stalls, now))
+    }
+
+    /// Says what fails where nothing can be decided. Looks again when it is to be tried again.
+    pub(super) async fn tell_failures(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
+        let problems: Vec<Problem> = memory.failures().collect();
+        let status = failed(&set.status, set.generation, &problems, &Time(self.env.now()));
+        let told = self.tell(set, memory, &status).await?;
+        Ok(self.next(memory, told, None, self.env.now().as_second()))
     }
 
     /// When to look again, unless something happens before.
@@ -77,12 +103,17 @@ impl DaemonSets {
         // Of a node that came and went between two lists, no watch tells.
         let stray = known.is_some_and(|known| known.fleet.has_strays()).then_some(ECHO);
         let asked = memory.answers.values().filter_map(Answer::ask_again);
-        let at = fleet.into_iter().chain(asked).chain(stalls.filter(|at| *at > now)).min();
+        let retried = memory.retry_at();
+        let at = fleet.into_iter().chain(asked).chain(retried).chain(stalls.filter(|at| *at > now)).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
         let echo = memory.awaits_writes().then_some(ECHO);
         // A write taught us something that no watch will tell.
         let taught = memory.is_stale.then_some(ECHO);
-        [wake, echo, stray, told, taught].into_iter().flatten().min().map_or(Ended::Done, Ended::Again)
+        let again = [wake, echo, stray, told, taught].into_iter().flatten().min();
+        match memory.failing() {
+            Some(reason) => Ended::Failing { reason, again: again.unwrap_or(ECHO) },
+            None => again.map_or(Ended::Done, Ended::Again),
+        }
     }
 
     /// Takes what has changed since, our own writes that have come back among it.
@@ -146,23 +177,34 @@ impl DaemonSets {
         }
     }
 
-    /// Looks at everything anew. False if something was written that must be seen first.
-    async fn renew(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
+    /// Looks at everything anew.
+    async fn renew(&self, set: &Set, memory: &mut Memory) -> Result<Renewed, kube::Error> {
         memory.is_stale = true;
         // Before nodes are read. Invariant: no change of a node that comes while answers are waited for is passed over
         // because the revision before did not read it.
         self.news.forget_reads(&set.meta.key);
         if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) || !self.sets.caught_up(&set.meta.key)
         {
-            return Ok(false);
+            return Ok(Renewed::Waits);
         }
         let is_all_owned = self.own(set, memory).await?;
         if !memory.sees_revisions(|revision| self.revisions.caught_up(revision)) {
             // One that was just taken in may say what the set says: none is made before it is seen.
-            return Ok(false);
+            return Ok(Renewed::Waits);
         }
-        let revisions = self.revisions.find(Index::Owner, &set.meta.uid);
-        let Some(update) = self.settle(set, memory, &revisions).await? else { return Ok(false) };
+        let mut revisions = self.revisions.find(Index::Owner, &set.meta.uid);
+        if self.mend(set, memory, &revisions).await? {
+            return Ok(Renewed::Waits);
+        }
+        let all = revisions.clone();
+        revisions.retain(|old| !all.iter().any(|known| known.stands_in_for(old)));
+        let settled = self.settle(set, memory, &revisions).await;
+        let settled = self.stepped(set, memory, (Step::Revisions, NEWEST), settled)?;
+        let Some(update) = settled.unwrap_or_else(|| newest(&revisions)) else {
+            // Nothing is known that a pod could be made of, or what was written is still to be seen.
+            return Ok(if memory.failing().is_some() { Renewed::Impossible } else { Renewed::Waits });
+        };
+        memory.is_blocked = memory.has_failed(Step::Revisions, NEWEST);
         let pods = self.pods.find(Index::Owner, &set.meta.uid);
         let current = current(set, &revisions, &update, &pods, self.env.now());
         self.render(set, memory, [&update, &current]);
@@ -176,7 +218,7 @@ impl DaemonSets {
         self.know(set, memory, (&revisions, &update, &current), (&pods, &nodes));
         memory.is_stale = !is_all_owned;
         memory.may_prune = true;
-        Ok(true)
+        Ok(Renewed::Done)
     }
 
     /// Makes sure that the variants of these revisions are in memory, and forgets those of others.
@@ -204,7 +246,8 @@ impl DaemonSets {
         (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
     ) {
         let (ignores_patches, now) = (self.ignores_patches, self.env.now());
-        let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, now };
+        let is_blocked = memory.is_blocked;
+        let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, is_blocked, now };
         let (answers, unchangeable) = (&memory.answers, &memory.unchangeable);
         let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
         let mut known = sources.known(&mut memory.variants, |meaning| proof_of(answers, meaning), is_unchangeable);
@@ -231,4 +274,9 @@ impl DaemonSets {
         self.news.reads(&set.meta.key, reads);
         memory.known = Some(known);
     }
+}
+
+/// The newest of the revisions that are there.
+fn newest(revisions: &[Arc<SetRevision>]) -> Option<Arc<SetRevision>> {
+    revisions.iter().max_by_key(|known| (known.number, &known.meta.key.name)).cloned()
 }

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::known::{Known, Rendered};
 use super::proof::{Answer, Answers};
+use super::steps::{Failure, Step};
 use crate::store::Key;
 
 /// After so long a write should have come back.
@@ -40,6 +42,16 @@ pub(super) struct Memory {
     unseen_revisions: BTreeMap<Key, Instant>,
     /// What the API server has said of renderings, by what they mean.
     pub(super) answers: Answers,
+    /// What fails, by step and object.
+    pub(super) failed: BTreeMap<(Step, Arc<str>), Failure>,
+    /// What has ended every look for a while.
+    pub(super) failure: Option<Problem>,
+    /// Whether the newest revision cannot be written: no pod is updated meanwhile.
+    pub(super) is_blocked: bool,
+    /// UIDs of revisions that the API server was asked about and lets be changed.
+    pub(super) sound: BTreeSet<Arc<str>>,
+    /// UIDs of revisions that it let nobody change when that was tried.
+    pub(super) unsound: BTreeSet<Arc<str>>,
     /// UIDs of pods that cannot be changed where they run, though it looked so.
     pub(super) unchangeable: BTreeSet<Arc<str>>,
     /// By node: how often a pod's name was taken by somebody else's.
@@ -104,6 +116,11 @@ impl Memory {
             behind: None,
             unseen_revisions: BTreeMap::new(),
             answers: Answers::new(),
+            failed: BTreeMap::new(),
+            failure: None,
+            is_blocked: false,
+            sound: BTreeSet::new(),
+            unsound: BTreeSet::new(),
             unchangeable: BTreeSet::new(),
             collisions: BTreeMap::new(),
             is_flowing: false,

@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::known::revision_of;
 use super::memory::Memory;
+use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision, version_of};
 use crate::slim::Pod;
 use crate::store::{Index, Key, Meta};
@@ -22,23 +23,28 @@ impl DaemonSets {
     /// False if something was changed meanwhile: then it is to be looked at again.
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         let mut is_all_done = true;
+        let namespace = &set.meta.key.namespace;
+        memory.keep_failures(Step::Owners, |object| self.is_here(namespace, object));
         let pods = self.pods.in_namespace(&set.meta.key.namespace);
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.
         let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
+        let mine = self.revisions.find(Index::Owner, &set.meta.uid);
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
-        let lost: Vec<_> =
-            revisions.iter().filter(|known| known.is_orphan && selects(set, |key| known.label(key))).collect();
+        let is_lost = |known: &&Arc<SetRevision>| {
+            let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
+            known.is_orphan && !has_successor && selects(set, |key| known.label(key))
+        };
+        let lost: Vec<_> = revisions.iter().filter(is_lost).collect();
         if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
             for pod in orphans {
                 is_all_done &= self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
             }
             for revision in lost {
-                is_all_done &= self.give_revision(set, memory, &revision.meta).await?;
+                is_all_done &= self.give_revision(set, memory, revision).await?;
             }
         }
-        let mine = self.revisions.find(Index::Owner, &set.meta.uid);
         let owned = self.pods.find(Index::Owner, &set.meta.uid);
         for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
             if memory.is_open(&pod.meta.key) {
@@ -78,17 +84,16 @@ impl DaemonSets {
                 memory.doubt(pod.meta.key.clone(), &pod.node.clone().unwrap_or_else(|| Arc::from("")));
                 Ok(false)
             }
-            Err(kube::Error::Api(error)) if error.code == 422 => Ok(true),
-            Err(kube::Error::Api(error)) if error.code == 403 => {
-                let note = format!("the owner of pod {} cannot be changed: {}", pod.meta.key.name, error.message);
-                self.report(set, "FailedAdoption", note);
-                Ok(true)
+            answer => {
+                let object = format!("Pod {}", pod.meta.key.name);
+                self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true)
             }
-            Err(error) => Err(error),
         }
     }
 
-    async fn give_revision(&self, set: &Set, memory: &mut Memory, meta: &Meta) -> Result<bool, kube::Error> {
+    async fn give_revision(&self, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
+        let meta = &revision.meta;
+        let object = format!("ControllerRevision {}", meta.key.name);
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
         let patch = Patch::Strategic(adoption(set, meta));
         match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
@@ -105,12 +110,22 @@ impl DaemonSets {
                 Ok(false)
             }
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
-            Err(kube::Error::Api(error)) if [403, 422].contains(&error.code) => {
-                let note = format!("ControllerRevision {} cannot be taken in: {}", meta.key.name, error.message);
-                self.report(set, "FailedAdoption", note);
-                Ok(true)
+            // Nobody can change it: what it says is kept in one of the set's own.
+            Err(kube::Error::Api(error)) if error.code == 422 => {
+                let replaced = self.replace(set, memory, revision).await;
+                self.stepped(set, memory, (Step::Owners, &object), replaced).map(|_| true)
             }
-            Err(error) => Err(error),
+            answer => self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true),
+        }
+    }
+
+    /// Whether a pod or revision, as failures name it, is in the namespace.
+    fn is_here(&self, namespace: &Arc<str>, object: &str) -> bool {
+        let key = |name: &str| Key { namespace: namespace.clone(), name: Arc::from(name) };
+        match object.split_once(' ') {
+            Some(("Pod", name)) => self.pods.get(&key(name)).is_some(),
+            Some((_, name)) => self.revisions.get(&key(name)).is_some(),
+            None => false,
         }
     }
 }

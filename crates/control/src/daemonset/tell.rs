@@ -24,7 +24,8 @@ impl DaemonSets {
     /// How the set stands, as of the last decision: what that comes to is told once it has been seen.
     pub(super) fn standing(&self, set: &Set, memory: &Memory) -> Option<DaemonSetStatus> {
         let known = memory.known.as_ref()?;
-        let mut problems = known.problems.clone();
+        let mut problems: Vec<Problem> = memory.failures().collect();
+        problems.extend(known.problems.iter().cloned());
         let refusals = memory.refusals.values().take(NAMED);
         problems.extend(refusals.map(|refusal| Problem::new(refusal.reason, refusal.text.clone())));
         let failing: Vec<String> =
@@ -40,6 +41,7 @@ impl DaemonSets {
             update_hash: &known.update.hash(set),
             current: &known.current.meta.key.name,
             is_paused: set.spec.rolling_update().paused(),
+            is_blocked: memory.is_blocked,
             problems: &problems,
             generation: set.generation,
         };

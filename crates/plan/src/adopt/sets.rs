@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::crd::{ALPHA, BETA, Reading};
 use super::{Refusal, name_of};
 use crate::daemonset::pod::HASH_LABEL;
-use crate::daemonset::revision::{FORM_ANNOTATION, Revision, Step, form_of, settle};
+use crate::daemonset::revision::{FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, Step, form_of, settle};
 
 /// A DaemonSet that can be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -172,6 +172,7 @@ fn revision(set: &Set, object: &Value) -> Revision {
     let end = || name.strip_prefix(&format!("{}-", set.name)).unwrap_or(name);
     Revision {
         name: name.to_owned(),
+        replaces: object["metadata"]["annotations"][REPLACES_ANNOTATION].as_str().map(str::to_owned),
         number: object["revision"].as_i64().unwrap_or_default(),
         hash: label.unwrap_or_else(end).to_owned(),
         form: form_of(object["metadata"]["annotations"][FORM_ANNOTATION].as_str()),

@@ -21,6 +21,9 @@ pub const FORM_ANNOTATION: &str = "dapple.dev/hash-form";
 /// The annotation that notes since when a revision is the newest again.
 pub const SINCE_ANNOTATION: &str = "dapple.dev/newest-since";
 
+/// The annotation that names the revision that another was made for, since nobody could change it.
+pub const REPLACES_ANNOTATION: &str = "dapple.dev/replaces";
+
 /// How long the name of an object may be.
 const LONGEST_NAME: usize = 253;
 
@@ -29,6 +32,8 @@ const LONGEST_NAME: usize = 253;
 pub struct Revision {
     /// Its name.
     pub name: String,
+    /// The name of the one that it was made for: what names that means this.
+    pub replaces: Option<String>,
     /// Its number: the newest has the highest.
     pub number: i64,
     /// What pods of its template carry, if no patch is for their node.
@@ -49,12 +54,19 @@ pub fn form_of(annotation: Option<&str>) -> u8 {
     noted.map_or(1, |form| u8::try_from(form).unwrap_or(u8::MAX).max(1))
 }
 
-/// Since when a revision is the newest: since it was made, or since the time that was noted when an old one returned. A
-/// time before its creation or yet to come is not believed.
+impl Revision {
+    /// Whether this name stands for it.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.replaces.as_deref() == Some(name)
+    }
+}
+
+/// Since when a revision is the newest: since it was made, or since the time that was noted when an old one returned, or
+/// when it was made in place of one that nobody could change. A time that is yet to come is not believed.
 pub fn began(created: Option<Timestamp>, noted: Option<&str>, now: Timestamp) -> i64 {
     let created = created.map_or(0, Timestamp::as_second);
     let noted = noted.and_then(|time| time.parse::<Timestamp>().ok()).map(Timestamp::as_second);
-    noted.filter(|noted| *noted > created && *noted <= now.as_second()).unwrap_or(created)
+    noted.filter(|noted| *noted <= now.as_second()).unwrap_or(created)
 }
 
 /// What is to be done so that the newest revision is what the DaemonSet says.
@@ -112,7 +124,8 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
         None => {
             let hash = template_hash(spec, revisions);
             let name = name_of(object, (&hash, &wanted), revisions, collisions);
-            Step::Create(Revision { name, number: next, hash, form: NEWEST_FORM, began: 0, data: data_of(spec) })
+            let (replaces, data) = (None, data_of(spec));
+            Step::Create(Revision { name, replaces, number: next, hash, form: NEWEST_FORM, began: 0, data })
         }
     }
 }
@@ -120,18 +133,39 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
 /// The name of a new revision: the DaemonSet's and the hash, as Kubernetes and OpenKruise have it. Where that is taken, by
 /// something else or by one that differs in its patches alone, a name of its own.
 fn name_of(set: &str, (hash_of_pods, wanted): (&str, &Value), revisions: &[Revision], collisions: i32) -> String {
-    let with = |ending: &str| {
-        let kept: String = set.chars().take(LONGEST_NAME.saturating_sub(1 + ending.len())).collect();
-        format!("{}-{ending}", kept.trim_end_matches(['-', '.']))
-    };
-    let plain = with(hash_of_pods);
+    let plain = named(set, hash_of_pods);
     let is_taken = collisions > 0 || revisions.iter().any(|known| known.name == plain);
     // A hash that pods keep from another product's revision is a label's value: not every one can be in a name.
     let can_be_in_a_name = |hash: &str| {
         let mut bytes = hash.bytes();
         (1..=63).contains(&hash.len()) && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
     };
-    if is_taken || !can_be_in_a_name(hash_of_pods) { with(&hash(&json!([wanted, collisions]))) } else { plain }
+    if is_taken || !can_be_in_a_name(hash_of_pods) { named(set, &hash(&json!([wanted, collisions]))) } else { plain }
+}
+
+/// A name that begins as the DaemonSet's.
+fn named(set: &str, ending: &str) -> String {
+    let kept: String = set.chars().take(LONGEST_NAME.saturating_sub(1 + ending.len())).collect();
+    format!("{}-{ending}", kept.trim_end_matches(['-', '.']))
+}
+
+/// A ControllerRevision that says the same as one that nobody can change, under a name of its own. The older one's name
+/// goes on to stand for what it says: pods and the status have it.
+pub fn replacement(old: &Value, (set, uid): (&str, &str), began: i64) -> Value {
+    let (name, old_uid) = (&old["metadata"]["name"], &old["metadata"]["uid"]);
+    let mut annotations = old["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    annotations.insert(REPLACES_ANNOTATION.to_owned(), name.clone());
+    if let Ok(began) = Timestamp::from_second(began) {
+        // It is no newer than what it stands for: what the rollout has touched stays touched.
+        annotations.insert(SINCE_ANNOTATION.to_owned(), began.to_string().into());
+    }
+    json!({
+        "metadata": {
+            "name": named(set, &hash(&json!([name, old_uid]))), "labels": old["metadata"]["labels"],
+            "annotations": annotations, "ownerReferences": [owner(set, uid)],
+        },
+        "revision": old["revision"], "data": old["data"],
+    })
 }
 
 /// The ControllerRevision of a DaemonSet of this name and UID, made for this cause if somebody gave one.
@@ -172,18 +206,25 @@ pub fn current<'a>(
     revisions: &'a [Revision],
     pods: impl Iterator<Item = (Option<&'a str>, &'a str)>,
 ) -> Option<&'a Revision> {
-    if let Some(found) = named.and_then(|name| revisions.iter().find(|revision| revision.name == name)) {
+    if let Some(found) = named.and_then(|name| find(revisions, name)) {
         return Some(found);
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, hash) in pods {
-        let is_its = |revision: &&Revision| name.map_or(revision.hash == hash, |name| revision.name == name);
-        if let Some(found) = revisions.iter().find(is_its).filter(|found| found.name != update) {
+        let by_hash = || revisions.iter().find(|revision| revision.hash == hash);
+        let found = name.map_or_else(by_hash, |name| find(revisions, name));
+        if let Some(found) = found.filter(|found| found.name != update) {
             *counts.entry(&found.name).or_default() += 1;
         }
     }
     let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
     revisions.iter().find(|revision| revision.name == most)
+}
+
+/// The revision that a name stands for: its own before that of one that it was made for.
+pub fn find<'a>(revisions: &'a [Revision], name: &str) -> Option<&'a Revision> {
+    let by_name = revisions.iter().find(|revision| revision.name == name);
+    by_name.or_else(|| revisions.iter().find(|revision| revision.is_called(name)))
 }
 
 /// Revisions that may go: the oldest beyond the limit, but none that is still needed.
@@ -222,6 +263,7 @@ mod tests {
             "spec": {"containers": [{"image": image, "name": "agent", "resources": {}}]}});
         Revision {
             name: name.to_owned(),
+            replaces: None,
             number,
             hash: format!("hash-of-{image}"),
             form: 1,
@@ -322,6 +364,33 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_can_change_is_replaced_by_what_means_the_same() {
+        let old = json!({
+            "metadata": {"name": "a-1", "uid": "u1", "labels": {"x": "y"}, "annotations": {CHANGE_CAUSE: "why"},
+                "resourceVersion": "7", "finalizers": ["f"]},
+            "revision": 5, "data": {"spec": {"template": {}}},
+        });
+        let new = replacement(&old, ("a", "u"), 60);
+        assert_eq!(
+            new["metadata"]["annotations"],
+            json!({
+                REPLACES_ANNOTATION: "a-1", SINCE_ANNOTATION: "1970-01-01T00:01:00Z", CHANGE_CAUSE: "why",
+            })
+        );
+        assert_eq!((&new["revision"], &new["data"]), (&old["revision"], &old["data"]));
+        assert_eq!(new["metadata"]["labels"], old["metadata"]["labels"]);
+        assert_eq!(new["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert!(new["metadata"]["resourceVersion"].is_null() && new["metadata"]["finalizers"].is_null(), "{new}");
+        assert_ne!(new["metadata"]["name"], "a-1");
+        assert_eq!(new, replacement(&old, ("a", "u"), 60), "safe to repeat");
+        // While both are there, the name is the older one's.
+        let next = Revision { replaces: Some("a-1".to_owned()), ..foreign("a-x", 1, "agent:1") };
+        let both = [next.clone(), foreign("a-1", 1, "agent:1")];
+        assert_eq!(find(&both, "a-1").map(|found| found.name.as_str()), Some("a-1"));
+        assert_eq!(current(Some("a-1"), "a-2", &[next], [].into_iter()).map(|found| found.name.as_str()), Some("a-x"));
+    }
+
+    #[test]
     fn only_what_nobody_needs_is_surplus() {
         let revisions: Vec<Revision> = (1..=5).map(|number| foreign(&format!("a-{number}"), number, "x:1")).collect();
         let names = |limit: usize, needed: &[&str]| -> Vec<String> {
@@ -337,6 +406,7 @@ mod tests {
     fn one_that_cannot_be_read_is_like_no_other() {
         let broken = Revision {
             name: "a-x".to_owned(),
+            replaces: None,
             number: 9,
             hash: String::new(),
             form: 1,
@@ -378,7 +448,7 @@ mod tests {
         assert_eq!(began(None), 1000);
         assert_eq!(began(Some(&at(2000).to_string())), 2000);
         assert_eq!(began(Some(&at(3000).to_string())), 3000);
-        assert_eq!(began(Some(&at(900).to_string())), 1000, "before it was made");
+        assert_eq!(began(Some(&at(900).to_string())), 900, "made for one that nobody could change");
         assert_eq!(began(Some(&at(3001).to_string())), 1000, "not yet");
         assert_eq!(began(Some("yesterday")), 1000);
     }

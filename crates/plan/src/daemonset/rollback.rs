@@ -186,7 +186,7 @@ mod tests {
     }
 
     fn revision(number: i64, data: Value) -> Revision {
-        Revision { name: format!("a-{number}"), number, hash: String::new(), form: 1, began: 0, data }
+        Revision { name: format!("a-{number}"), replaces: None, number, hash: String::new(), form: 1, began: 0, data }
     }
 
     fn of(number: i64, image: &str, patches: Value) -> Revision {

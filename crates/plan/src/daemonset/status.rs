@@ -17,6 +17,9 @@ const LONGEST: usize = 1000;
 /// So many seconds without any progress a rollout has stalled.
 const STALLED: i64 = 600;
 
+/// Why a rollout does not begin: what it is to bring cannot be noted.
+const BLOCKED: &str = "Blocked";
+
 /// What can be done about nodes that a rollout has touched and that do not become Ready.
 const WAYS_OUT: &str = "to go on, repair the node, delete it, taint it node.kubernetes.io/out-of-service, raise \
                         maxUnavailable or maxSurge, or undo the rollout";
@@ -54,6 +57,8 @@ pub struct Facts<'a> {
     pub current: &'a str,
     /// Whether updates are paused.
     pub is_paused: bool,
+    /// Whether the newest revision cannot be written: `update` is the one before it.
+    pub is_blocked: bool,
     /// What is wrong.
     pub problems: &'a [Problem],
     /// `metadata.generation` of the DaemonSet.
@@ -79,12 +84,31 @@ pub fn status(facts: Facts<'_>, before: &DaemonSetStatus, now: &Time) -> DaemonS
         desired_number_scheduled: number(tally.desired),
         current_number_scheduled: number(tally.current),
         number_ready: number(tally.ready),
-        updated_number_scheduled: number(tally.updated),
+        // What the DaemonSet says now is not even a revision yet.
+        updated_number_scheduled: if facts.is_blocked { 0 } else { number(tally.updated) },
         number_misscheduled: number(tally.misscheduled),
         number_available: Some(number(tally.available)),
         number_unavailable: Some(number(tally.desired - tally.available)),
         conditions: found.into_iter().map(|found| condition(found, facts.generation, before, now)).collect(),
         variants: variants(facts.variants, fleet.variants()),
+    }
+}
+
+/// The status of a DaemonSet of which nothing can be decided: what was known before, and what fails.
+pub fn failed(before: &DaemonSetStatus, generation: Option<i64>, problems: &[Problem], now: &Time) -> DaemonSetStatus {
+    let is_new = before.observed_generation != generation;
+    let was_blocked = before.conditions.iter().any(|known| known.type_ == "Progressing" && known.reason == BLOCKED);
+    let found = [(is_new || was_blocked).then(blocked), Some(degraded(problems))];
+    let found: Vec<Found> = found.into_iter().flatten().collect();
+    let kept = before.conditions.iter().filter(|known| found.iter().all(|(kind, ..)| known.type_ != *kind));
+    let kept: Vec<Condition> = kept.cloned().collect();
+    let told = found.into_iter().map(|found| condition(found, generation, before, now));
+    DaemonSetStatus {
+        observed_generation: generation,
+        // Of what it says now, nothing is anywhere yet.
+        updated_number_scheduled: if is_new { 0 } else { before.updated_number_scheduled },
+        conditions: told.chain(kept).collect(),
+        ..before.clone()
     }
 }
 
@@ -131,6 +155,9 @@ fn progressing(facts: Facts<'_>, is_complete: bool, before: &DaemonSetStatus, no
     let (is_reached, nodes) = (fleet.unreachable(1, now).is_empty(), tally.desired);
     // What falls ill after a rollout was complete is no part of it.
     let is_over = is_complete || rollout.complete == rollout.newest;
+    if facts.is_blocked {
+        return blocked();
+    }
     let (is_true, reason, text) = if left == 0 && is_reached && (is_over || *mode == Mode::OnDelete) {
         (false, "Complete", format!("all {nodes} nodes have revision {update}"))
     } else if *mode == Mode::OnDelete {
@@ -148,6 +175,11 @@ fn progressing(facts: Facts<'_>, is_complete: bool, before: &DaemonSetStatus, no
         (true, "RollingOut", so_far(facts, now))
     };
     ("Progressing", is_true, reason, text)
+}
+
+fn blocked() -> Found {
+    let text = "the newest revision cannot be written, see Degraded; nothing is updated until it can";
+    ("Progressing", false, BLOCKED, text.to_owned())
 }
 
 fn so_far(facts: Facts<'_>, now: i64) -> String {

@@ -177,7 +177,7 @@ fn of_revisions_with_one_hash_the_newest_is_rolled_out() {
 
 fn revision(number: i64, hash: &str, cause: Option<&str>, data: Value) -> RevisionFacts {
     let name = ["agent-0a", "agent-5d8f", "agent-77c1"][usize::try_from(number - 1).unwrap()].to_owned();
-    let revision = Revision { name, number, hash: hash.to_owned(), form: 2, began: 0, data };
+    let revision = Revision { name, replaces: None, number, hash: hash.to_owned(), form: 2, began: 0, data };
     RevisionFacts { revision, created: Some(at("2026-11-15T10:00:00Z")), change_cause: cause.map(str::to_owned) }
 }
 

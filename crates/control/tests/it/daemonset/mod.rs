@@ -2,6 +2,7 @@
 //! namespace and its own nodes.
 
 mod bad_input;
+mod bytes;
 mod complaints;
 mod counts;
 mod down;
