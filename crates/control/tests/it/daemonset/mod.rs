@@ -7,6 +7,7 @@ mod complaints;
 mod counts;
 mod down;
 mod events;
+mod failing;
 mod fields;
 mod gate;
 mod half_done;

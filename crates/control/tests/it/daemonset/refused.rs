@@ -10,6 +10,17 @@ use crate::support::eventually;
 
 /// Forbids what an expression does not allow, for pods of one namespace.
 async fn forbid(story: &Story, name: &str, operation: &str, expression: &str) {
+    forbid_on(story, name, ("", "v1", "pods"), operation, expression).await;
+}
+
+/// Forbids what an expression does not allow, for a resource (group, version, name) in one namespace.
+pub(super) async fn forbid_on(
+    story: &Story,
+    name: &str,
+    (group, version, resource): (&str, &str, &str),
+    operation: &str,
+    expression: &str,
+) {
     let client = story.cluster.client().await.unwrap();
     let kind = |kind: &str| ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
     let policy = json!({
@@ -18,8 +29,9 @@ async fn forbid(story: &Story, name: &str, operation: &str, expression: &str) {
             "failurePolicy": "Fail",
             "matchConstraints": {
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": story.name}},
-                "resourceRules": [
-                    {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation]}],
+                "resourceRules": [{
+                    "apiGroups": [group], "apiVersions": [version], "resources": [resource],
+                    "operations": [operation]}],
             },
             "validations": [{"expression": expression, "message": "not here"}],
         },
@@ -37,7 +49,7 @@ async fn forbid(story: &Story, name: &str, operation: &str, expression: &str) {
 }
 
 /// Whether it is that policy which refuses; anything else may fail for a moment too.
-fn is_forbidden<T>(answer: Result<T, kube::Error>) -> Result<(), String> {
+pub(super) fn is_forbidden<T>(answer: Result<T, kube::Error>) -> Result<(), String> {
     match answer {
         Err(kube::Error::Api(error)) if error.message.contains("not here") => Ok(()),
         Err(error) => Err(error.to_string()),
@@ -45,7 +57,7 @@ fn is_forbidden<T>(answer: Result<T, kube::Error>) -> Result<(), String> {
     }
 }
 
-async fn allow(story: &Story, name: &str) {
+pub(super) async fn allow(story: &Story, name: &str) {
     let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
     let client = story.cluster.client().await.unwrap();
     let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&kind));
