@@ -1,5 +1,6 @@
 //! The DaemonSet in the simulator.
 
+mod forbidden;
 mod haste;
 mod held;
 pub mod properties;

@@ -303,6 +303,9 @@ impl Run {
                 }
             }
             Event::Compact => self.sim.server.compact(),
+            Event::Forbid { method, resource } => self.sim.server.forbid(method, resource),
+            Event::Allow => self.sim.server.allow(),
+            Event::Checkpoint => self.sim.check(),
         }
     }
 

@@ -100,6 +100,17 @@ pub enum Event {
     },
     /// The API server forgets old versions.
     Compact,
+    /// A policy forbids such requests from now on.
+    Forbid {
+        /// How they ask.
+        method: Method,
+        /// For what: a resource, or a subresource of it, such as `controllerrevisions.apps` or `daemonsets.apps.kruise.io/status`.
+        resource: &'static str,
+    },
+    /// Nothing is forbidden any more.
+    Allow,
+    /// Whoever could go on, whatever is forbidden, has done so.
+    Checkpoint,
 }
 
 impl Event {
@@ -135,6 +146,9 @@ impl fmt::Display for Event {
             Self::Isolate { slot, lasts } => write!(f, "manager {slot} cannot reach the server for {lasts:?}"),
             Self::ClockJump { slot, seconds } => write!(f, "the clock of manager {slot} jumps by {seconds} s"),
             Self::Compact => f.write_str("the API server forgets old versions"),
+            Self::Forbid { method, resource } => write!(f, "a policy forbids {method} of {resource}"),
+            Self::Allow => f.write_str("the policy is gone"),
+            Self::Checkpoint => f.write_str("whatever can go on has gone on"),
         }
     }
 }

@@ -110,6 +110,11 @@ pub trait Properties: Send {
     /// Takes in a write. An error is a violation.
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String>;
 
+    /// Whether everything that what is forbidden does not concern has gone on. An error is a violation.
+    fn has_gone_on(&self, _server: &Server) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Whether everything is as it was asked for. An error tells what is not.
     fn is_settled(&self, server: &Server) -> Result<(), String>;
 }
@@ -354,6 +359,14 @@ impl Sim {
     /// The first property that did not hold.
     pub fn violation(&self) -> Option<Violation> {
         self.lock().violation.clone()
+    }
+
+    /// Whether everything that what is forbidden does not concern has gone on.
+    pub fn check(&self) {
+        let mut state = self.lock();
+        if let Err(what) = state.properties.has_gone_on(&self.server) {
+            state.violate(self.now(), what);
+        }
     }
 
     /// Whether everything is as it was asked for.

@@ -87,13 +87,7 @@ impl Cell {
     /// When the node ceases to count though it is not Ready, should the set say so.
     pub(super) fn soaked_at(&self, rules: &Rules) -> Option<i64> {
         // Of a pod that is gone nobody knows when that was; of the Node, since when it is not Ready.
-        let ill_since = self.node.health.since();
-        let mut last = self.pods.iter().map(PodState::last_touched).max().or(ill_since)?;
-        if self.pods.iter().any(PodState::is_begun) {
-            // When it was taken out of service is not written: not before the rollout began, and of a node that was Ready
-            // then, not after it ceased to be.
-            last = ill_since.into_iter().fold(last.max(rules.rollout.began), i64::max);
-        }
+        let last = self.pods.iter().map(PodState::last_touched).max().or(self.node.health.since())?;
         let is_ill = !self.node.health.is_ready() && self.unseen == 0;
         // Times have whole seconds: from the end of that one.
         rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(1 + soak))
@@ -108,7 +102,10 @@ impl Cell {
     /// Whether the node is one that the rollout has touched and that is not well.
     pub(super) fn is_unwell_by_rollout(&self, rules: &Rules, now: i64) -> bool {
         let is_there = self.node.is_selected && (self.should_have_pod() || !self.pods.is_empty());
-        let is_soaked = self.soaked_at(rules).is_some_and(|at| at <= now);
+        // When a pod was taken out of service for a change is not known here. A node that was not Ready before would have
+        // soaked the moment it is touched, and the next one with it: such count for ever.
+        let is_under_way = self.pods.iter().any(PodState::is_begun);
+        let is_soaked = !is_under_way && self.soaked_at(rules).is_some_and(|at| at <= now);
         let is_forgotten = is_on(Mutant::TouchedForgotten) && !self.node.health.is_ready();
         is_there
             && !self.node.is_out_of_service

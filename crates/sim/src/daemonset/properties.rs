@@ -11,6 +11,7 @@ use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
 use http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::forbidden::has_gone_on;
 use super::held::Held;
 use super::rollout::Rollout;
 use super::view::{
@@ -101,6 +102,10 @@ impl Properties for DaemonSetProperties {
             }
             _ => Ok(()),
         }
+    }
+
+    fn has_gone_on(&self, server: &Server) -> Result<(), String> {
+        has_gone_on(server)
     }
 
     fn is_settled(&self, server: &Server) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{NAME, NAMESPACE, haste, story};
+use super::{NAME, NAMESPACE, forbidden, haste, story};
 use crate::faults::Weather;
 use crate::nodes::{DISK, DISKS, Nodes, node_comes};
 use crate::script::{Edit, Event, Script};
@@ -13,6 +13,10 @@ use crate::world::Habits;
 
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x000f_0b1d);
+    if random.u8(0..24) == 0 {
+        return forbidden::forbid(second(seed), &mut random);
+    }
     let mut random = fastrand::Rng::with_seed(seed ^ 0x0057_0217);
     match random.u8(0..8) {
         // Some are as they were before there were stories.

@@ -57,6 +57,9 @@ pub enum Answer {
     Watch(Watch),
 }
 
+/// What is said to those who ask for what is forbidden.
+pub const FORBIDDEN: &str = "a policy forbids it";
+
 /// Namespaces that every cluster has.
 const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
 
@@ -93,6 +96,21 @@ impl Server {
     /// Lists that are asked for in pages come in pages no longer than this, so that there are some in a small world.
     pub fn limit_pages(&self, longest: usize) {
         self.lock().longest_page = longest;
+    }
+
+    /// Refuses such requests from now on.
+    pub fn forbid(&self, method: &Method, resource: &'static str) {
+        self.lock().forbidden = Some((method.clone(), resource));
+    }
+
+    /// Refuses none because of what was forbidden.
+    pub fn allow(&self) {
+        self.lock().forbidden = None;
+    }
+
+    /// What is forbidden.
+    pub fn forbidden(&self) -> Option<(Method, &'static str)> {
+        self.lock().forbidden.clone()
     }
 
     /// The newest version.
@@ -151,6 +169,11 @@ impl Server {
         if request.method() == Method::GET && query.watch {
             let shared = (self.state.clone(), self.news.clone());
             return Watch::open(shared, &state, &target, &query, shape).map(Answer::Watch);
+        }
+        if state.forbidden.as_ref().is_some_and(|(method, resource)| {
+            method == request.method() && target.is_called(resource)
+        }) {
+            return Err(Failure::forbidden(target.kind, target.name, FORBIDDEN, None));
         }
         let before = state.version();
         let answer = act(&mut state, request, &target, &query, shape);

@@ -53,6 +53,14 @@ impl<'r> Target<'r> {
         target.filter(|target| target.is_served()).ok_or_else(unserved)
     }
 
+    /// Whether this is its resource, or the subresource of it.
+    pub(super) fn is_called(&self, resource: &str) -> bool {
+        match resource.split_once('/') {
+            Some((resource, subresource)) => self.kind.qualified == resource && self.subresource == subresource,
+            None => self.kind.qualified == resource && self.subresource.is_empty(),
+        }
+    }
+
     fn is_served(&self) -> bool {
         match self.subresource {
             "" => true,

@@ -96,6 +96,8 @@ pub(super) struct State {
     compacted: u64,
     /// Pages of lists are no longer than this, whatever is asked for.
     pub(super) longest_page: usize,
+    /// Requests that a policy forbids.
+    pub(super) forbidden: Option<(http::Method, &'static str)>,
     random: fastrand::Rng,
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -113,7 +115,7 @@ impl State {
         }
         let version = CATALOGUE.crds.len() as u64;
         let random = fastrand::Rng::with_seed(seed);
-        Self { stores, log: Vec::new(), version, compacted: 0, longest_page: usize::MAX, random, now }
+        Self { stores, log: Vec::new(), version, compacted: 0, longest_page: usize::MAX, forbidden: None, random, now }
     }
 
     pub(super) fn version(&self) -> u64 {
