@@ -221,9 +221,13 @@ impl Fleet {
     /// Who is held back may follow from which nodes have which pods.
     fn hold_again(&mut self, node: &Arc<str>) {
         let Some(cell) = self.cells.get(node) else { return };
+        // One whose node has other labels since is of the newest revision, though not what the node should have of it.
+        let is_newest = |pod: &PodState| {
+            pod.is_right(&cell.node.newest, &self.rules) || pod.number == Some(self.rules.rollout.newest)
+        };
         let holding = Holding {
             has_pod: !cell.pods.is_empty(),
-            has_newest: cell.pods.iter().any(|pod| pod.is_live() && pod.is_right(&cell.node.newest, &self.rules)),
+            has_newest: cell.pods.iter().any(|pod| pod.is_live() && is_newest(pod)),
             is_replaced: !cell.pods.iter().any(PodState::is_live),
         };
         let states = self.placement.hold(node, holding);

@@ -125,7 +125,7 @@ impl Rollout {
         self.note(write, server, &set);
         let places = places(server, &set);
         self.note_well(write, &set, &places);
-        let began = self.slot(write, &set, &places);
+        let began = self.slot(write, &set, &places, asked);
         self.count(write.at, &set, &places, asked);
         // Who lowers the budget does not undo what was begun before.
         let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
@@ -219,7 +219,13 @@ impl Rollout {
     }
 
     /// The node on which a manager begins something with this write, if it takes a slot that the node does not have yet.
-    fn slot(&mut self, write: &Write<'_>, set: &Value, places: &[Place]) -> Option<String> {
+    fn slot(
+        &mut self,
+        write: &Write<'_>,
+        set: &Value,
+        places: &[Place],
+        asked: &[(Duration, Asked)],
+    ) -> Option<String> {
         let pod = &write.change.object;
         if write.change.resource != "pods" || !write.is_ours() || !is_owned_by(pod, set) {
             return None;
@@ -242,10 +248,13 @@ impl Rollout {
         // Of a pod that names no revision nobody knows whether the rollout made it: it counts as if it had.
         let is_unknown =
             |pod: &Arc<Value>| !self.numbers.contains_key(text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]));
+        let was_unwell = |before: &&Arc<Value>| !is_ready(&place.node) || !is_ready(before);
+        let deleted: Option<Arc<Value>> = write.change.previous.as_ref().filter(was_unwell).cloned();
         let has_slot = self.counted.contains_key(&name)
             || is_lately(self.until.get(&name))
             || is_lately(self.turned.get(&name))
-            || (!place.is_well(set, write.at) && place.live().any(is_unknown));
+            || self.may_count_again(place, write.at, asked)
+            || (!place.is_well(set, write.at) && place.live().chain(&deleted).any(is_unknown));
         let was_whole = !self.counted.get(&name).is_some_and(|(_, is_touched)| *is_touched);
         let is_its_doing = self.begun.get(&name).map_or(was_whole, |(_, is_its_doing)| *is_its_doing);
         self.begun.insert(name.clone(), (write.actor, is_its_doing));
@@ -307,12 +316,24 @@ impl Rollout {
             let is_surge = asked.iter().any(|(_, asked)| asked.surge > 0);
             return (!is_surge && list(&place.node["spec"]["taints"]).is_empty()) || self.is_touched(place);
         }
+        self.is_touched(place) && !asked.iter().any(|(_, asked)| self.has_soaked(place, now, asked))
+    }
+
+    /// Whether a node that is not Ready has not counted any more, and may since another time is asked for.
+    fn may_count_again(&self, place: &Place, now: Duration, asked: &[(Duration, Asked)]) -> bool {
+        let is_over = |(_, asked): &(Duration, Asked)| self.has_soaked(place, now, asked);
+        !is_ready(&place.node) && self.is_touched(place) && asked.iter().any(is_over) && !asked.iter().all(is_over)
+    }
+
+    /// Whether it is so long that a node was touched that it does not count, by what is asked for.
+    fn has_soaked(&self, place: &Place, now: Duration, asked: &Asked) -> bool {
         // Of a pod that is gone, nobody can know when that was asked for.
         let uids = || place.pods.iter().map(|pod| text(&pod["metadata"]["uid"]));
         let leaving = uids().filter_map(|uid| self.leaving.get(uid));
-        let last = uids().filter_map(|uid| self.written.get(uid)).chain(leaving).max().copied().unwrap_or_default();
-        let is_over = |(_, asked): &(Duration, Asked)| asked.soak.is_some_and(|soak| last + soak <= now);
-        self.is_touched(place) && !asked.iter().any(is_over)
+        let times = uids().filter_map(|uid| self.written.get(uid)).chain(leaving);
+        // What is written this very moment was decided on what was before.
+        let last = times.filter(|at| **at < now).max().copied().unwrap_or_default();
+        asked.soak.is_some_and(|soak| last + soak <= now)
     }
 
     /// Whether the rollout has touched a node, for sure.

@@ -170,9 +170,11 @@ impl Server {
             let shared = (self.state.clone(), self.news.clone());
             return Watch::open(shared, &state, &target, &query, shape).map(Answer::Watch);
         }
-        if state.forbidden.as_ref().is_some_and(|(method, resource)| {
-            method == request.method() && target.is_called(resource)
-        }) {
+        if state
+            .forbidden
+            .as_ref()
+            .is_some_and(|(method, resource)| method == request.method() && target.is_called(resource))
+        {
             return Err(Failure::forbidden(target.kind, target.name, FORBIDDEN, None));
         }
         let before = state.version();
