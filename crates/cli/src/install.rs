@@ -32,9 +32,9 @@ pub(crate) fn manager_account(namespace: &str) -> ServiceAccount {
 pub(crate) async fn install(client: &Client, namespace: &str) -> anyhow::Result<Vec<String>> {
     let crds = install_crds(client).await.context("cannot install the CRDs")?;
     apply_yaml(client, &permissions(namespace)).await.context("cannot install the manager's permissions")?;
-    install_policies(client)
+    install_policies(client, &manager_account(namespace))
         .await
-        .context("cannot install the policies on who may write PodMarkers and OverridePolicies")?;
+        .context("cannot install the policies on who may write what makes dapple change pods")?;
     Ok(crds.into_iter().filter(|crd| crd.foreign).map(|crd| crd.name).collect())
 }
 
@@ -57,7 +57,8 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     }
     // Webhooks first: from here on nobody answers them.
     let mut removal = unregister(&client).await.context("cannot take back the webhooks")?;
-    let policies = author_policies().into_iter().flat_map(|policy| policy.objects.into_iter().rev());
+    let policies =
+        author_policies(&manager_account(namespace)).into_iter().flat_map(|policy| policy.objects.into_iter().rev());
     removal.extend(remove(&client, policies).await.context("cannot remove the policies")?);
     removal.extend(off(&client).await.context("cannot remove the policies on tenancy")?);
     removal.extend(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, crds, is_ours};
-use dapple_api::partition::author_policies;
+use dapple_api::partition::{ServiceAccount, author_policies};
 use http::Request;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -130,8 +130,8 @@ pub async fn stop_conversion(client: &Client, name: &str) -> Result<bool, Error>
 
 /// Installs or brings up to date the policies on who may write objects that make dapple change pods. A kind that another
 /// product serves has none.
-pub async fn install_policies(client: &Client) -> Result<(), Error> {
-    for policy in author_policies() {
+pub async fn install_policies(client: &Client, manager: &ServiceAccount) -> Result<(), Error> {
+    for policy in author_policies(manager) {
         if find_crd(client, policy.crd).await?.is_some_and(|found| is_ours(&found)) {
             apply_own(client, &policy.objects).await?;
         }

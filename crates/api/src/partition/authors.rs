@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::policies::{binding, policy};
-use super::{Action, quoted};
+use super::policies::{binding, not_by, policy};
+use super::{Action, ServiceAccount, quoted};
 use crate::{group, marker};
 
 /// A policy with its binding, and the kind it is about.
@@ -15,9 +15,77 @@ pub struct AuthorPolicy {
     pub objects: [Value; 2],
 }
 
-/// The policies on who may write PodMarkers and OverridePolicies. They always deny, and need no tenants.
-pub fn author_policies() -> [AuthorPolicy; 2] {
-    [pod_markers(), override_policies()]
+/// The policies on who may write what makes dapple change pods: PodMarkers, OverridePolicies, and what the manager
+/// remembers of DaemonSets. They always deny, and need no tenants.
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 4] {
+    [pod_markers(), override_policies(), revisions(manager), statuses(manager)]
+}
+
+/// The CRD of DaemonSets.
+const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
+/// Accounts in kube-system that write ControllerRevisions: those of the workloads that have some, and those that let go of
+/// what an object leaves.
+const REVISION_WRITERS: [&str; 5] = [
+    "daemon-set-controller",
+    "statefulset-controller",
+    "generic-garbage-collector",
+    "namespace-controller",
+    "storage-version-migrator-controller",
+];
+
+/// Whether the sender may change a DaemonSet: the one whose name an expression gives, or any in the namespace.
+fn may_update(name: Option<&str>) -> String {
+    let one = name.map(|name| format!(".name({name})")).unwrap_or_default();
+    let check = |verb: &str| {
+        format!(
+            "authorizer.group('apps.kruise.io').resource('daemonsets').namespace(request.namespace){one}.check('{verb}').allowed()"
+        )
+    };
+    format!("({} || {})", check("update"), check("patch"))
+}
+
+/// A revision says what pods of a DaemonSet run: those on nodes that are held back, and all of them after an undo.
+fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
+    let rules = json!([
+        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["controllerrevisions"]},
+    ]);
+    let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
+    let is_ours = "owner.apiVersion.startsWith('apps.kruise.io/') && owner.kind == 'DaemonSet'";
+    // One that nobody owns is taken in by a set that selects it.
+    let concerns = |object: &str| {
+        let owners = owners(object);
+        format!("({owners}.exists(owner, {is_ours}) || !{owners}.exists(owner, owner.?controller.orValue(false)))")
+    };
+    let about_ours = format!("{} || request.operation == 'UPDATE' && {}", concerns("object"), concerns("oldObject"));
+    let conditions =
+        json!([not_by(&REVISION_WRITERS, manager), {"name": "of-a-daemonset-of-dapple", "expression": about_ours}]);
+    let both = format!(
+        "({} + (request.operation == 'UPDATE' ? {} : [])).filter(owner, {is_ours}).map(owner, owner.name)",
+        owners("object"),
+        owners("oldObject")
+    );
+    let variables = json!([{"name": "sets", "expression": both}]);
+    let named = format!("variables.sets.all(set, {})", may_update(Some("set")));
+    let any = format!("variables.sets.size() > 0 || {}", may_update(None));
+    let needs = "a ControllerRevision says what pods of a DaemonSet run, so whoever writes one that a DaemonSet of \
+                 apps.kruise.io owns, or that nobody owns, needs permission to update that DaemonSet";
+    let validations = json!([validation(&named, needs), validation(&any, needs)]);
+    let name = "dapple-revision-authors";
+    let policy = policy(name, rules, conditions, variables, validations);
+    AuthorPolicy { crd: DAEMONSETS, objects: [policy, binding(name, Action::Deny)] }
+}
+
+/// The status says what nodes are held back at.
+fn statuses(manager: &ServiceAccount) -> AuthorPolicy {
+    let rules = json!([
+        {"apiGroups": ["apps.kruise.io"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["daemonsets/status"]},
+    ]);
+    let needs = "the status of a DaemonSet says what nodes that are held back run, so whoever writes it needs permission to \
+                 update the DaemonSet";
+    let validations = json!([validation(&may_update(Some("object.metadata.name")), needs)]);
+    let name = "dapple-daemonset-status-authors";
+    let policy = policy(name, rules, json!([not_by(&[], manager)]), json!([]), validations);
+    AuthorPolicy { crd: DAEMONSETS, objects: [policy, binding(name, Action::Deny)] }
 }
 
 /// A marker changes pods, and its exec probes run commands in them.
@@ -86,12 +154,15 @@ mod tests {
 
     #[test]
     fn each_is_ours_and_about_a_kind_of_ours() {
-        for AuthorPolicy { crd, objects } in author_policies() {
+        let manager = ServiceAccount { namespace: "dapple-system".to_owned(), name: "dapple-manager".to_owned() };
+        for AuthorPolicy { crd, objects } in author_policies(&manager) {
             assert!(objects.iter().all(is_ours));
             assert!(crds().iter().any(|is| is["metadata"]["name"] == crd), "{crd}");
             let rule = &objects[0]["spec"]["matchConstraints"]["resourceRules"][0];
             let [resource, group] = ["resources", "apiGroups"].map(|field| rule[field][0].as_str().expect("a text"));
-            assert_eq!(format!("{resource}.{group}"), crd);
+            // Revisions are everybody's; those of DaemonSets are told by their owners.
+            let expected = if resource == "controllerrevisions" { "controllerrevisions.apps" } else { crd };
+            assert_eq!(format!("{}.{group}", resource.trim_end_matches("/status")), expected);
             assert_eq!(objects[1]["spec"]["validationActions"], json!(["Deny"]));
         }
     }

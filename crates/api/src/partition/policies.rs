@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    Action, DAEMONSET_POLICY, LABEL_ANNOTATION, NAMESPACE_POLICY, PERMISSION, REFUSAL, ROLE, SYSTEM_TENANT, Tenancy,
-    quoted,
+    Action, DAEMONSET_POLICY, LABEL_ANNOTATION, NAMESPACE_POLICY, PERMISSION, REFUSAL, ROLE, SYSTEM_TENANT,
+    ServiceAccount, Tenancy, quoted,
 };
 use crate::crd::{MANAGED_BY, MANAGED_BY_LABEL};
 use crate::daemonset::V1BETA1_ANNOTATION;
@@ -15,7 +15,7 @@ const API_VERSION: &str = "admissionregistration.k8s.io/v1";
 
 /// Accounts of the cluster's own controllers in kube-system that write DaemonSets or Namespaces on somebody's behalf.
 /// None of them creates any.
-const CONTROLLERS: [&str; 4] = [
+pub(super) const CONTROLLERS: [&str; 4] = [
     "generic-garbage-collector",
     "namespace-controller",
     "daemon-set-controller",
@@ -154,8 +154,13 @@ fn namespaces(tenancy: &Tenancy) -> Value {
 
 /// Leaves the cluster's own controllers alone: what they do was decided by somebody who was asked.
 fn not_by_controllers(tenancy: &Tenancy) -> Value {
-    let accounts = CONTROLLERS.map(|name| format!("system:serviceaccount:kube-system:{name}"));
-    let users = accounts.into_iter().chain([CONTROLLER_MANAGER.to_owned(), tenancy.manager.user()]);
+    not_by(&CONTROLLERS, &tenancy.manager)
+}
+
+/// Leaves these accounts of kube-system alone, and dapple's manager.
+pub(super) fn not_by(accounts: &[&str], manager: &ServiceAccount) -> Value {
+    let accounts = accounts.iter().map(|name| format!("system:serviceaccount:kube-system:{name}"));
+    let users = accounts.chain([CONTROLLER_MANAGER.to_owned(), manager.user()]);
     let users: Vec<String> = users.map(|user| quoted(&user)).collect();
     let expression = format!("!(request.userInfo.username in [{}])", users.join(", "));
     json!({"name": "not-by-controllers", "expression": expression})

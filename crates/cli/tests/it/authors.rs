@@ -1,8 +1,10 @@
 //! Who may write PodMarkers and OverridePolicies, by real users: nobody gets through dapple what they may not do themselves.
 
+use dapple_testbed::Cluster;
+use kube::Client;
 use serde_json::{Value, json};
 
-use crate::support::{dapple, eventually, own_cluster, text};
+use crate::support::{MANAGER_USER, dapple, eventually, own_cluster, text};
 use crate::users::{User, bind, policies_are_sound, refused, role};
 
 const MARKERS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podmarkers";
@@ -76,12 +78,22 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     .await;
     markers(&writer, &marks, &runs, &no_patch).await;
     overrides(&writer, &deploys).await;
+    revisions(&cluster, &client).await;
 
     let admin = user("root").await;
     bind(&client, "root", "cluster-admin", None).await;
     let any = marker("any", Some(exec()));
     eventually("the administrator is one", || admin.would_create(MARKERS, &any)).await;
-    policies_are_sound(&admin, &["dapple-podmarker-authors", "dapple-overridepolicy-authors"]).await;
+    policies_are_sound(
+        &admin,
+        &[
+            "dapple-podmarker-authors",
+            "dapple-overridepolicy-authors",
+            "dapple-revision-authors",
+            "dapple-daemonset-status-authors",
+        ],
+    )
+    .await;
     cluster.stop().await.unwrap();
 }
 
@@ -122,4 +134,86 @@ async fn overrides(writer: &User, deploys: &User) {
     writer.patch(&path, &json!({"metadata": {"annotations": {"dapple.dev/suspend": "true"}}})).await.unwrap();
     deploys.patch(&path, &json!({"spec": {"overrideRules": []}})).await.unwrap();
     writer.delete(&path).await.unwrap();
+}
+
+const SETS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/default/daemonsets";
+const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
+
+fn revision(name: &str, owner: Option<(&str, &str, &str)>) -> Value {
+    let owners = |(api_version, kind, name): (&str, &str, &str)| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true}]);
+    json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 9, "data": {"spec": {"template": {}}},
+        "metadata": {"name": name, "labels": {"app": "agent"}, "ownerReferences": owner.map_or(json!([]), owners)},
+    })
+}
+
+// Whoever may write revisions and statuses, and no DaemonSet, would decide what pods of DaemonSets run.
+async fn revisions(cluster: &Cluster, client: &Client) {
+    let may = |group: &str, resource: &str, verbs: &[&str], names: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs, "resourceNames": names});
+    role(
+        client,
+        "forge",
+        json!([
+            may("apps", "controllerrevisions", &["*"], &[]),
+            may("apps.kruise.io", "daemonsets/status", &["*"], &[]),
+            may("apps.kruise.io", "daemonsets", &["get"], &[]),
+        ]),
+    )
+    .await;
+    role(client, "own-agent", json!([may("apps.kruise.io", "daemonsets", &["update"], &["agent"])])).await;
+    role(client, "own-all", json!([may("apps.kruise.io", "daemonsets", &["patch"], &[])])).await;
+    for (user, roles) in
+        [("mallory", &["forge"][..]), ("olga", &["forge", "own-agent"]), ("alan", &["forge", "own-all"])]
+    {
+        for role in roles {
+            bind(client, user, role, Some("default")).await;
+        }
+    }
+    bind(client, "root", "cluster-admin", None).await;
+    let user = |name| User::new(cluster, name);
+    let (forger, owner, everywhere, admin) =
+        (user("mallory").await, user("olga").await, user("alan").await, user("root").await);
+    let container = json!({"name": "c", "image": "agent:1"});
+    let template = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [container]}});
+    let set = json!({
+        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {"name": "agent"},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template},
+    });
+    eventually("the set is there", || admin.create(SETS, &set)).await;
+    let of = |name: &'static str| Some(("apps.kruise.io/v1beta1", "DaemonSet", name));
+    let lacks = ["a ControllerRevision says what pods of a DaemonSet run", "mallory lacks it"];
+    eventually("the policy on revisions is in effect", || async {
+        let said = forger.would_create(REVISIONS, &revision("r", of("agent"))).await.err().unwrap_or_default();
+        if said.contains(lacks[0]) { Ok(()) } else { Err(said) }
+    })
+    .await;
+    // What a set has, or would take in.
+    refused(forger.create(REVISIONS, &revision("r", of("agent"))).await, &lacks);
+    refused(forger.create(REVISIONS, &revision("r", None)).await, &lacks);
+    // Those of other workloads are nobody's business here; made another's afterwards, they are.
+    forger.create(REVISIONS, &revision("other", Some(("apps/v1", "StatefulSet", "db")))).await.unwrap();
+    let path = |name: &str| format!("{REVISIONS}/{name}");
+    let given = json!({"metadata": {"ownerReferences": revision("x", of("agent"))["metadata"]["ownerReferences"]}});
+    refused(forger.patch(&path("other"), &given).await, &lacks);
+    refused(forger.patch(&path("other"), &json!({"metadata": {"ownerReferences": null}})).await, &lacks);
+    // Who may change the set may write its revisions, and no other's; who may change all, those that nobody owns.
+    owner.create(REVISIONS, &revision("r", of("agent"))).await.unwrap();
+    refused(forger.patch(&path("r"), &json!({"revision": 10})).await, &lacks);
+    refused(
+        forger.patch(&path("r"), &json!({"metadata": {"labels": {"controller-revision-hash": "x"}}})).await,
+        &lacks,
+    );
+    owner.patch(&path("r"), &json!({"revision": 10})).await.unwrap();
+    refused(owner.create(REVISIONS, &revision("s", of("second"))).await, &["olga lacks it"]);
+    refused(owner.create(REVISIONS, &revision("s", None)).await, &["olga lacks it"]);
+    everywhere.create(REVISIONS, &revision("s", None)).await.unwrap();
+
+    let status = format!("{SETS}/agent/status");
+    let held = json!({"status": {"currentRevision": "r"}});
+    let lacks = ["the status of a DaemonSet says what nodes that are held back run", "mallory lacks it"];
+    refused(forger.patch(&status, &held).await, &lacks);
+    owner.patch(&status, &held).await.unwrap();
+    let manager = user(MANAGER_USER).await;
+    manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
+    manager.create(REVISIONS, &revision("t", of("agent"))).await.unwrap();
 }
