@@ -8,9 +8,11 @@ use serde_json::json;
 use super::script::{change, template};
 use super::story::nodes_of;
 use crate::faults::Weather;
-use crate::nodes::relabel;
+use crate::nodes::{node_comes, relabel};
 use crate::script::{Event, Script};
 
+/// So many nodes come at once.
+const CROWD: usize = 20;
 /// When it begins: every node has had its first pod.
 const BEGINS: Duration = Duration::from_secs(60);
 
@@ -39,6 +41,22 @@ pub(super) fn hasten(mut script: Script, random: &mut fastrand::Rng) -> Script {
         script.events.push((at, event));
     }
     script.calm_at = at + Duration::from_secs(random.u64(1..30));
+    script.finish.clear();
+    script
+}
+
+/// Has nothing happen in a script but that many nodes come at once, where no more than one pod may be written at once.
+pub(super) fn crowd(mut script: Script, random: &mut fastrand::Rng) -> Script {
+    script.weather = Weather::CALM;
+    script.managers = 1;
+    (script.habits.kubelet, script.habits.ending, script.habits.crashes) = (20, 500, 0.0);
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"paused": false, "partition": 0}});
+    let spec = json!({"spec": {"burstReplicas": 1, "updateStrategy": strategy}});
+    script.events = vec![(BEGINS, change("sets burstReplicas to 1".into(), spec))];
+    let at = BEGINS + Duration::from_secs(30);
+    let nodes = (0..CROWD).map(|number| (at, Event::Node(node_comes(&format!("crowd-{number}"), random))));
+    script.events.extend(nodes);
+    script.calm_at = at + Duration::from_secs(1);
     script.finish.clear();
     script
 }

@@ -14,8 +14,10 @@ use crate::world::Habits;
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x000f_0b1d);
-    if random.u8(0..24) == 0 {
-        return forbidden::forbid(second(seed), &mut random);
+    match random.u8(0..24) {
+        0 => return forbidden::forbid(second(seed), &mut random),
+        1 => return haste::crowd(second(seed), &mut random),
+        _ => {}
     }
     let mut random = fastrand::Rng::with_seed(seed ^ 0x0057_0217);
     match random.u8(0..8) {
