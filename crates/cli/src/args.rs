@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
+use dapple_control::lease::LENGTHS;
 
 use crate::target::Target;
 
@@ -390,11 +391,11 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Whole seconds, as Lease records have them. Under three there is no room for a renewal.
+/// Whole seconds, as Lease records have them.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
     match number {
-        Ok(count) if (3..=3600).contains(&count) => Ok(Duration::from_secs(count)),
+        Ok(count) if LENGTHS.contains(&count) => Ok(Duration::from_secs(count)),
         _ => Err("give whole seconds from 3s to 3600s".to_owned()),
     }
 }

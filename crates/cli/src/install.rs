@@ -1,6 +1,7 @@
 //! Installing dapple into a cluster, and taking it out: APIs, permissions and policies, and nothing that runs.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use dapple_admit::unregister::unregister;
@@ -44,7 +45,13 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     let server = config.cluster_url.to_string();
     let (client, namespace) = (Client::try_from(config)?, &args.namespace);
     // It would put everything back.
-    if let Some(holder) = leader(&client, namespace, LEASE, Env::system().now()).await? {
+    let watching = |time: Duration| {
+        let seconds = time.as_secs();
+        say!(
+            "The lease {namespace}/{LEASE} has a time that no manager wrote: watching for {seconds} s whether one renews it"
+        );
+    };
+    if let Some(holder) = leader(&client, (namespace, LEASE), Env::system().now(), watching).await? {
         bail!(
             "a manager runs at {server}, {holder} by the lease {namespace}/{LEASE}: stop all managers first, and wait until \
              the lease has ended"
