@@ -328,6 +328,10 @@ pub(crate) struct WebhookArgs {
     /// read again when it changes, and dapple makes no certificates.
     #[arg(long, value_name = "DIR", requires = "webhook_listen")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
+    /// Certificates, in PEM, of the authorities that sign callers' certificates: whoever shows none of theirs is refused,
+    /// except for conversions. It is read again when it changes. An API server sends one if it is told to.
+    #[arg(long, value_name = "FILE", requires = "webhook_listen")]
+    pub(crate) webhook_client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dapple_admit::Webhooks;
+use dapple_admit::callers::Callers;
 use dapple_admit::hooks::Reach;
 use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
@@ -30,7 +31,7 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
-    match webhooks(&args) {
+    match webhooks(&args)? {
         Some(webhooks) => {
             let webhooks = Webhooks::listen(webhooks).await?;
             run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
@@ -41,9 +42,9 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// How to serve webhooks, if they are to be served.
-fn webhooks(args: &ManagerArgs) -> Option<dapple_admit::Options> {
+fn webhooks(args: &ManagerArgs) -> anyhow::Result<Option<dapple_admit::Options>> {
     let asked = &args.webhooks;
-    let listen = asked.webhook_listen?;
+    let Some(listen) = asked.webhook_listen else { return Ok(None) };
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let reach = match &asked.webhook_url {
         Some(url) => Reach::Url(url.clone()),
@@ -63,7 +64,8 @@ fn webhooks(args: &ManagerArgs) -> Option<dapple_admit::Options> {
             },
         },
     };
-    Some(dapple_admit::Options { listen, reach, source, namespace: args.namespace.clone() })
+    let callers = asked.webhook_client_ca.clone().map(Callers::of).transpose()?;
+    Ok(Some(dapple_admit::Options { listen, reach, source, callers, namespace: args.namespace.clone() }))
 }
 
 fn log(args: &ManagerArgs) -> anyhow::Result<()> {
