@@ -11,6 +11,9 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, oneshot};
 use serde_json::{Value, json};
 
+use tokio::time::Instant;
+
+use crate::client::in_words;
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";
 /// How long the API server may take to serve a new kind.
@@ -20,7 +23,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused.
-    #[error("{object}: {source}")]
+    #[error("{object}: {}", in_words(source.as_ref()))]
     Refused {
         /// What it was about.
         object: String,

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::client::in_words;
 use crate::env::Env;
 use crate::signal::Signal;
 
@@ -217,7 +218,7 @@ impl Elector {
             }
             Ok(Err(error)) => {
                 self.known = None;
-                warn!(lease = %self.name, %error, "could not read or renew the lease; trying again");
+                warn!(lease = %self.name, error = in_words(&error), "could not read or renew the lease; trying again");
             }
             Err(_) => {
                 self.known = None;
@@ -322,7 +323,7 @@ impl Elector {
         }
         match tokio::time::timeout(self.terms.retry, self.give_back()).await {
             Ok(Ok(())) => info!(lease = %self.name, "gave the lease back"),
-            Ok(Err(error)) => debug!(lease = %self.name, %error, "could not give the lease back"),
+            Ok(Err(error)) => debug!(lease = %self.name, error = in_words(&error), "could not give the lease back"),
             Err(_) => debug!(lease = %self.name, "could not give the lease back in time"),
         }
     }

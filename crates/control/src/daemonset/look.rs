@@ -15,6 +15,7 @@ use super::news::Changes;
 use super::own::is_selected;
 use super::proof::{Answer, proof_of};
 use super::{DaemonSets, Set, SetRevision};
+use crate::client::in_words;
 use crate::queue::Ended;
 use crate::slim::{Node, Pod};
 use crate::store::{Index, Key};
@@ -59,7 +60,7 @@ impl DaemonSets {
         let Some(standing) = self.standing(set, memory) else { return Ok(Ended::Again(ECHO)) };
         if let Err(error) = self.pull(set, memory).await {
             // A help, which must not keep anything from being done.
-            warn!(set = %set.meta.key, %error, "images could not be asked for; trying again later");
+            warn!(set = %set.meta.key, error = in_words(&error), "images could not be asked for; trying again later");
         }
         let told = self.tell(set, memory, &standing).await?;
         let pruned = self.prune(set, memory).await?;
