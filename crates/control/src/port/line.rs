@@ -54,7 +54,7 @@ impl Line {
 
 impl State {
     fn call_next(&mut self) {
-        while let Some(ticket) = self.turns.next() {
+        while let Some(ticket) = self.turns.next_turn() {
             // Whoever does not listen any more gives the turn back when it is dropped.
             let _ = self.calls.remove(&ticket).map(|call| call.send(()));
         }

@@ -34,7 +34,7 @@ impl Turns {
 
     /// Gives the next one its turn, if there is one to be had: of the peer that has fewest under way, by the connection that
     /// has fewest, the one that came first.
-    pub fn next(&mut self) -> Option<Ticket> {
+    pub fn next_turn(&mut self) -> Option<Ticket> {
         let has_room = |(_, caller): &(&Ticket, &Caller)| self.under_way.has(caller.peer, 1);
         let (ticket, caller) = self.waiting.iter().filter(has_room).min_by_key(|(ticket, caller)| {
             let of_connection = self.by_connection.get(&caller.connection).copied().unwrap_or(0);
@@ -77,32 +77,35 @@ mod tests {
     fn who_has_least_under_way_goes_first() {
         let mut turns = Turns::new(Portion { most: 2, per_peer: 2 });
         let crowd: Vec<Ticket> = (0..4).map(|connection| turns.line_up(caller(1, connection))).collect();
-        assert_eq!((turns.next(), turns.next(), turns.next()), (Some(crowd[0]), Some(crowd[1]), None));
+        assert_eq!((turns.next_turn(), turns.next_turn(), turns.next_turn()), (Some(crowd[0]), Some(crowd[1]), None));
         let lone = turns.line_up(caller(2, 9));
-        assert_eq!(turns.next(), None, "there is no turn to be had");
+        assert_eq!(turns.next_turn(), None, "there is no turn to be had");
         turns.end(crowd[0], caller(1, 0));
-        assert_eq!(turns.next(), Some(lone), "it came last, and has nothing under way");
+        assert_eq!(turns.next_turn(), Some(lone), "it came last, and has nothing under way");
         turns.end(crowd[1], caller(1, 1));
-        assert_eq!(turns.next(), Some(crowd[2]));
+        assert_eq!(turns.next_turn(), Some(crowd[2]));
     }
 
     #[test]
     fn connections_of_one_peer_take_turns_too() {
         let mut turns = Turns::new(Portion { most: 3, per_peer: 3 });
         let greedy: Vec<Ticket> = (0..8).map(|_| turns.line_up(caller(1, 1))).collect();
-        assert_eq!((turns.next(), turns.next(), turns.next()), (Some(greedy[0]), Some(greedy[1]), Some(greedy[2])));
+        assert_eq!(
+            (turns.next_turn(), turns.next_turn(), turns.next_turn()),
+            (Some(greedy[0]), Some(greedy[1]), Some(greedy[2]))
+        );
         let modest = turns.line_up(caller(1, 2));
         turns.end(greedy[0], caller(1, 1));
-        assert_eq!(turns.next(), Some(modest), "it shares its address with the other, and nothing else");
+        assert_eq!(turns.next_turn(), Some(modest), "it shares its address with the other, and nothing else");
     }
 
     #[test]
     fn one_peer_cannot_have_every_turn() {
         let mut turns = Turns::new(Portion::halved(4));
         let mine: Vec<Ticket> = (0..4).map(|connection| turns.line_up(caller(1, connection))).collect();
-        assert_eq!((turns.next(), turns.next(), turns.next()), (Some(mine[0]), Some(mine[1]), None));
+        assert_eq!((turns.next_turn(), turns.next_turn(), turns.next_turn()), (Some(mine[0]), Some(mine[1]), None));
         let other = turns.line_up(caller(2, 9));
-        assert_eq!(turns.next(), Some(other));
+        assert_eq!(turns.next_turn(), Some(other));
     }
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
         let mut turns = Turns::new(Portion { most: 1, per_peer: 1 });
         let (first, second) = (turns.line_up(caller(1, 1)), turns.line_up(caller(1, 2)));
         turns.end(first, caller(1, 1));
-        assert_eq!(turns.next(), Some(second));
+        assert_eq!(turns.next_turn(), Some(second));
         turns.end(second, caller(1, 2));
         assert!(turns.by_connection.is_empty() && turns.waiting.is_empty());
     }
