@@ -16,6 +16,7 @@ use dapple_control::family::Family;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{Options, run as run_manager};
 use dapple_plan::certificate::Lifetimes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -26,6 +27,7 @@ use crate::connect;
 pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     log(&args)?;
     end_on_panic();
+    allow_open_files();
     let env = Env::system();
     let options = options(&args, &env)?;
     let config = connect::config(&args.connect).await?;
@@ -107,6 +109,15 @@ fn end_on_panic() {
             std::process::abort();
         }
     }));
+}
+
+/// Each connection is an open file, and many shells allow no more of them than there are places for connections: a full house
+/// would leave none for our own requests.
+fn allow_open_files() {
+    let known = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: known.maximum, ..known }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Unlike every other process there ever was: a restarted one must not be taken for the one before.
