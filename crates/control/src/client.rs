@@ -52,7 +52,7 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
         let boxed = || known.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
         let status = match known.downcast_ref::<kube::Error>().or_else(boxed) {
             Some(kube::Error::Api(status)) => Some(&**status),
-            _ => known.downcast_ref::<Status>(),
+            _ => known.downcast_ref::<Status>().or_else(|| known.downcast_ref::<Box<Status>>().map(|status| &**status)),
         };
         if let Some(status) = status {
             let words = match status.message.as_str() {
