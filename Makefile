@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench sim fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench strangers sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -25,6 +25,10 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin daemonset
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission
+
+strangers:           ## Writes while strangers hold every connection, and the API server comes anew
+	cargo build --release -p dapple
+	cargo run --release -p dapple-bench --bin admission strangers
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family

@@ -5,23 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::verdict::Verdict;
+use dapple_control::port::Portion;
+use dapple_control::port::line::Line;
 use futures::StreamExt;
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::memory::{Key, Memory};
 use crate::prove::{Proof, prove};
+use crate::serve::caller;
 
 /// So many kinds of pods are asked about for one request; the controller asks about the rest.
 const MOST_QUESTIONS: usize = 32;
-/// Questions under way at once.
+/// Questions under way at once, of one request.
 const AT_ONCE: usize = 8;
+/// And of all requests. Whoever has fewest under way goes first, so that nobody's questions wait behind all of another's: a
+/// request whose questions are not answered in time passes.
+const ALL_AT_ONCE: Portion = Portion::halved(64);
 /// The time for all of them. The API server waits for our answer meanwhile, and must not give up.
 const ASK_WITHIN: Duration = Duration::from_millis(2_500);
-/// Requests that may ask at once.
-const MOST_ASKING: usize = 16;
 /// A refusal is asked for again after this time: the cluster may know more by then.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
@@ -31,8 +34,8 @@ pub struct Asker {
     namespace: String,
     /// What the API server has said, and when.
     proofs: Mutex<Memory<(Proof, Instant)>>,
-    /// Requests that may ask the API server at once: the others must not wait behind those that wait for it.
-    asking: Semaphore,
+    /// Questions take turns.
+    line: Line,
 }
 
 /// What came of some questions.
@@ -69,7 +72,7 @@ impl Told {
 impl Asker {
     /// Asks by this client, in dapple's own namespace.
     pub fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace, proofs: Mutex::default(), asking: Semaphore::new(MOST_ASKING) }
+        Self { client, namespace, proofs: Mutex::default(), line: Line::new(ALL_AT_ONCE) }
     }
 
     /// Asks about the templates of these names. Only of what is not known yet is the template wanted; one that there is not
@@ -87,10 +90,6 @@ impl Asker {
         }
         answers.unasked = open.len().saturating_sub(MOST_QUESTIONS);
         open.truncate(MOST_QUESTIONS);
-        let Ok(_place) = self.asking.try_acquire() else {
-            answers.unsaid = Some("dapple asks too much already".to_owned());
-            return answers;
-        };
         let ready = open.into_iter().filter_map(|number| Some((number, template(number)?)));
         let questions: Vec<_> = ready.map(|(number, template)| self.ask_one(number, template)).collect();
         let mut waiting = questions.len();
@@ -115,6 +114,10 @@ impl Asker {
     }
 
     async fn ask_one(&self, number: usize, template: Value) -> (usize, Proof) {
+        let _turn = match caller() {
+            Some(caller) => Some(self.line.turn(caller).await),
+            None => None,
+        };
         (number, prove(&self.client, &self.namespace, &template).await)
     }
 }

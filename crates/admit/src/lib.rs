@@ -5,6 +5,7 @@
 
 pub mod ask;
 pub mod authority;
+pub mod callers;
 pub mod daemonset;
 pub mod hooks;
 pub mod memory;
@@ -27,10 +28,11 @@ use dapple_control::serve::{ListenError, listen};
 use tokio::net::TcpListener;
 use tracing::{error, info};
 
+use crate::callers::Callers;
 use crate::hooks::Reach;
 use crate::register::{Registrar, Source};
 use crate::routes::{Judges, routes};
-use crate::serve::Identity;
+use crate::serve::{Identity, LIMITS, Server};
 use crate::surroundings::Surroundings;
 
 /// The part of readiness that is ours.
@@ -45,6 +47,8 @@ pub struct Options {
     pub reach: Reach,
     /// Where certificates come from.
     pub source: Source,
+    /// Whose certificates callers have to show, if they have to.
+    pub callers: Option<Callers>,
     /// dapple's namespace.
     pub namespace: String,
 }
@@ -64,7 +68,7 @@ impl Webhooks {
 
     /// Serves beside the controllers of a manager, until it is stopped and nobody is left waiting.
     pub async fn run(self, shared: Shared) {
-        let Options { listen, reach, source, namespace } = self.options;
+        let Options { listen, reach, source, callers, namespace } = self.options;
         shared.readiness.note(PART, false);
         let stop = shared.stop.clone();
         let known = Surroundings::start(&shared.plain, &shared.env, &stop);
@@ -88,7 +92,9 @@ impl Webhooks {
         tokio::select! { biased; () = stop.cancelled() => return, () = known.read_once() => {} }
         let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
-        let serving = serve::run(self.listener, identity, routes(judges), stop.clone());
+        let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
+        let server = Server { identity, callers, limits: LIMITS, metrics: shared.metrics.clone() };
+        let serving = server.run(self.listener, routes(judges), stop.clone());
         info!(%address, "webhooks are served");
         shared.readiness.note(PART, true);
         let keeping = tokio::spawn(registrar.run(stop.clone()));
@@ -102,5 +108,6 @@ impl Webhooks {
             error!(%error, "webhooks cannot be served");
         }
         keeping.abort();
+        reading.into_iter().for_each(|reading| reading.abort());
     }
 }

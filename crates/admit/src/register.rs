@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
+use dapple_control::client::in_words;
 use dapple_control::env::Env;
 use dapple_control::install::find_crd;
 use dapple_control::signal::Signal;
@@ -54,7 +55,7 @@ pub enum Source {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused.
-    #[error("{what}: {error}")]
+    #[error("{what}: {}", in_words(error.as_ref()))]
     Refused {
         /// What was tried.
         what: String,

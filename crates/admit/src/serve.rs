@@ -11,53 +11,56 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use dapple_control::metrics::Metrics;
+use dapple_control::port::serve::{Greeting, Port};
+use dapple_control::port::{Caller, Limits, Patience, Portion};
 use futures::FutureExt;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use tokio_rustls::rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, ServerConfig};
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{debug, error, warn};
 
+use crate::callers::Callers;
 use crate::hooks::CONVERT;
 
-/// Connections at once. Each API server keeps a few dozen at most.
-const MOST_CONNECTIONS: usize = 1_024;
-/// Requests that are answered at once; more wait.
-const AT_ONCE: usize = 64;
 /// The largest request: an object and the one before it, each as large as the API server takes it.
 const LARGEST_BODY: usize = 8 << 20;
 /// The largest conversion: whoever lists an older version has everything in the list converted at once.
 const LARGEST_CONVERSION: usize = 64 << 20;
-/// A caller that does not finish its handshake in this time is let go.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// And so is one that has not sent the headers of a first request in this time after it: places are for those who ask.
-const FIRST_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that has been used and is not for so long is let go.
-const IDLE: Duration = Duration::from_secs(300);
-/// The time for one answer. The API server waits no longer than this.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// After a stop was asked for, callers are told to go elsewhere, and served, for so long.
 pub const DRAIN: Duration = Duration::from_secs(8);
-/// And then, what is under way may end.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
+
+/// What callers get. An API server keeps at most 25 connections that it does not use for each of our webhooks, 300 in all,
+/// and one more for each request under way: it fits into the half of the places that one address may have. It waits for an
+/// answer no longer than five seconds.
+pub const LIMITS: Limits = Limits {
+    connections: Portion::halved(1_024),
+    requests: Portion::halved(256),
+    bytes: Portion::halved(4 * LARGEST_CONVERSION),
+    largest: |path| if path == CONVERT { LARGEST_CONVERSION } else { LARGEST_BODY },
+    patience: Patience::SERVER,
+    answer_within: Duration::from_secs(5),
+};
 
 tokio::task_local! {
-    static ANSWERING: ();
+    static ANSWERING: Option<Caller>;
 }
 
 /// Whether this task answers a request: a panic in it concerns that request alone.
 pub fn is_answering() -> bool {
-    ANSWERING.try_with(|()| ()).is_ok()
+    ANSWERING.try_with(|_| ()).is_ok()
+}
+
+/// Who is answered by this task, if anybody is.
+pub(crate) fn caller() -> Option<Caller> {
+    ANSWERING.try_with(|caller| *caller).ok().flatten()
 }
 
 /// Why a certificate cannot be served with.
@@ -102,114 +105,85 @@ pub(crate) fn certified_key(certificate: &str, key: &str) -> Result<CertifiedKey
     Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
 }
 
-/// Serves the routes until stopped, and then until nobody is left waiting.
-pub async fn run(
-    listener: TcpListener,
-    identity: Identity,
-    routes: Router,
-    stop: CancellationToken,
-) -> Result<(), rustls::Error> {
-    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
-    let config = ServerConfig::builder_with_provider(ring::default_provider().into())
-        .with_protocol_versions(&versions)?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(identity));
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let routes = guarded(routes, stop.clone());
-    let (connections, places) = (TaskTracker::new(), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
-    let closing = CancellationToken::new();
-    let accept = async {
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, peer)) => {
-                    let serve = connection(stream, peer, acceptor.clone(), routes.clone(), closing.clone());
-                    connections.spawn(async move {
-                        serve.await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    warn!(%error, "a connection could not be taken");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            }
-        }
-    };
-    // Whoever still comes while others are told where we are not any more is served.
-    let drained = async {
-        stop.cancelled().await;
-        tokio::time::sleep(DRAIN).await;
-    };
-    tokio::select! { biased; () = drained => {}, () = accept => {} }
-    closing.cancel();
-    connections.close();
-    if tokio::time::timeout(LAST_ANSWERS, connections.wait()).await.is_err() {
-        warn!("some callers did not take their answers in time");
-    }
-    Ok(())
+/// How to serve.
+pub struct Server {
+    /// What is served with.
+    pub identity: Identity,
+    /// Who has to show a certificate, if anybody has to.
+    pub callers: Option<Callers>,
+    /// What callers get.
+    pub limits: Limits,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
 }
 
-/// One connection, from handshake to end.
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    acceptor: TlsAcceptor,
-    routes: Router,
-    closing: CancellationToken,
-) {
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return log_handshake(peer, &error),
-        Err(_) => return debug!(%peer, "no handshake in time"),
+impl Server {
+    /// As a manager serves without being told more.
+    pub fn new(identity: Identity) -> Self {
+        Self { identity, callers: None, limits: LIMITS, metrics: Arc::default() }
+    }
+
+    /// Serves the routes until stopped, and then until nobody is left waiting.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        routes: Router,
+        stop: CancellationToken,
+    ) -> Result<(), rustls::Error> {
+        let routes = guarded(routes, self.callers.is_some(), stop.clone());
+        let tls = Tls(TlsAcceptor::from(Arc::new(tls(self.identity, self.callers)?)));
+        // Whoever still comes while others are told where we are not any more is served.
+        let drained = async {
+            stop.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        };
+        Port::new("webhooks", self.limits, self.metrics).run(listener, tls, routes, drained).await;
+        Ok(())
+    }
+}
+
+fn tls(identity: Identity, callers: Option<Callers>) -> Result<ServerConfig, rustls::Error> {
+    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+    let config =
+        ServerConfig::builder_with_provider(ring::default_provider().into()).with_protocol_versions(&versions)?;
+    let Some(callers) = callers else {
+        return Ok(config.with_no_client_auth().with_cert_resolver(Arc::new(identity)));
     };
-    let mut http = hyper::server::conn::http1::Builder::new();
-    // Longer than an API server keeps a connection that it does not use: it ends it first, and loses no request by it.
-    http.timer(TokioTimer::new()).header_read_timeout(IDLE);
-    let (routes, has_asked) = (TowerToHyperService::new(routes), CancellationToken::new());
-    let asks = has_asked.clone();
-    let service = service_fn(move |request| {
-        asks.cancel();
-        routes.call(request)
-    });
-    let serving = http.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let first = async {
-        if tokio::time::timeout(FIRST_WITHIN, has_asked.cancelled()).await.is_ok() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let ended = tokio::select! {
-        biased;
-        ended = serving.as_mut() => ended,
-        () = first => return debug!(%peer, "no request in time"),
-        () = closing.cancelled() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        debug!(%peer, %error, "a connection broke");
+    let mut config = config.with_client_cert_verifier(Arc::new(callers)).with_cert_resolver(Arc::new(identity));
+    // Nobody goes on with what an authority vouched for that is not trusted any more.
+    (config.session_storage, config.send_tls13_tickets) = (Arc::new(NoServerSessionStorage {}), 0);
+    Ok(config)
+}
+
+/// The handshake.
+#[derive(Clone)]
+struct Tls(TlsAcceptor);
+
+impl Greeting for Tls {
+    type Stream = TlsStream<TcpStream>;
+
+    async fn greet(&self, stream: TcpStream, address: SocketAddr) -> Option<(Self::Stream, bool)> {
+        let stream = self.0.accept(stream).await.map_err(|error| log_handshake(address, &error)).ok()?;
+        let is_known = stream.get_ref().1.peer_certificates().is_some();
+        Some((stream, is_known))
     }
 }
 
 /// Callers that do not trust us are worth a line: their admissions fail. Those who only look whether we listen are not.
 fn log_handshake(peer: SocketAddr, error: &io::Error) {
     if error.kind() == io::ErrorKind::InvalidData {
-        warn!(%peer, %error, "a caller does not take our certificate");
+        warn!(%peer, %error, "no handshake: the caller does not take our certificate, or we do not take its own");
     } else {
         debug!(%peer, %error, "no handshake");
     }
 }
 
-/// Limits around every answer.
-fn guarded(routes: Router, stop: CancellationToken) -> Router {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+/// What is done around every answer.
+fn guarded(routes: Router, wants_certificates: bool, stop: CancellationToken) -> Router {
     let guard = move |request: Request, next: Next| {
-        let (places, stop) = (places.clone(), stop.clone());
+        let stop = stop.clone();
         async move {
-            let mut response = answer(request, next, &places).await;
+            let mut response = answer(request, next, wants_certificates).await;
             if stop.is_cancelled() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
@@ -219,32 +193,22 @@ fn guarded(routes: Router, stop: CancellationToken) -> Router {
     routes.layer(middleware::from_fn(guard)).layer(axum::extract::DefaultBodyLimit::max(LARGEST_CONVERSION))
 }
 
-/// One answer: in time, and whatever happens.
-async fn answer(request: Request<Body>, next: Next, places: &Semaphore) -> Response {
+/// One answer, whatever happens.
+async fn answer(request: Request<Body>, next: Next, wants_certificates: bool) -> Response {
     let path = request.uri().path().to_owned();
-    let work = async {
-        // A body that comes slowly takes up nobody's place.
-        let (parts, body) = request.into_parts();
-        let most = if parts.uri.path() == CONVERT { LARGEST_CONVERSION } else { LARGEST_BODY };
-        let Ok(body) = axum::body::to_bytes(body, most).await else {
-            let text = format!("a request may have {most} bytes, and has to come whole\n");
-            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
-        };
-        let _place = places.acquire().await;
-        next.run(Request::from_parts(parts, body.into())).await
-    };
-    // What a request left half done is never looked at again: nothing is kept between two of them but finished verdicts.
-    let work = std::panic::AssertUnwindSafe(ANSWERING.scope((), work)).catch_unwind();
-    match tokio::time::timeout(ANSWER_WITHIN, work).await {
-        Ok(Ok(response)) => response,
-        Ok(Err(_)) => {
-            error!(path, "a request could not be answered: this is a mistake in dapple");
-            let text = "dapple made a mistake with this request; its log has more";
-            (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
-        }
-        Err(_) => {
-            warn!(path, ?ANSWER_WITHIN, "a request was not answered in time");
-            (StatusCode::SERVICE_UNAVAILABLE, "not answered in time").into_response()
-        }
+    let caller = request.extensions().get::<Caller>().copied();
+    // An API server has no way to show a certificate when it has something converted, and nothing is asked of the cluster for
+    // it.
+    if wants_certificates && path != CONVERT && !caller.is_some_and(|caller| caller.is_known) {
+        let text =
+            "a client certificate is needed here: docs/admission.md says how an API server is made to send one\n";
+        return (StatusCode::FORBIDDEN, text).into_response();
     }
+    // What a request left half done is never looked at again: nothing is kept between two of them but finished verdicts.
+    let work = std::panic::AssertUnwindSafe(ANSWERING.scope(caller, next.run(request))).catch_unwind();
+    work.await.unwrap_or_else(|_| {
+        error!(path, "a request could not be answered: this is a mistake in dapple");
+        let text = "dapple made a mistake with this request; its log has more";
+        (StatusCode::INTERNAL_SERVER_ERROR, text).into_response()
+    })
 }

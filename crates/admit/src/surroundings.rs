@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use dapple_api::group::NodeGroup;
 use dapple_api::pool::{NodePool, Subject, YurtAppConfigurationReplacement};
+use dapple_control::client::in_words;
 use dapple_control::env::{Backoff, Env};
 use dapple_plan::census::Census;
 use futures::{Stream, StreamExt};
@@ -232,7 +233,7 @@ impl Follower {
                         self.known.note_known();
                     }
                     if !is_missing(&error) {
-                        warn!(%error, "a watch of the webhooks broke; trying again");
+                        warn!(error = in_words(&error), "a watch of the webhooks broke; trying again");
                     }
                     let pause = BACKOFF.delay(failures, &self.env);
                     tokio::select! { biased; () = self.stop.cancelled() => return, () = tokio::time::sleep(pause) => {} }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
+use dapple_control::lease::LENGTHS;
 
 use crate::target::Target;
 
@@ -327,6 +328,10 @@ pub(crate) struct WebhookArgs {
     /// read again when it changes, and dapple makes no certificates.
     #[arg(long, value_name = "DIR", requires = "webhook_listen")]
     pub(crate) webhook_cert_dir: Option<PathBuf>,
+    /// Certificates, in PEM, of the authorities that sign callers' certificates: whoever shows none of theirs is refused,
+    /// except for conversions. It is read again when it changes. An API server sends one if it is told to.
+    #[arg(long, value_name = "FILE", requires = "webhook_listen")]
+    pub(crate) webhook_client_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -390,11 +395,11 @@ fn lifetime(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Whole seconds, as Lease records have them. Under three there is no room for a renewal.
+/// Whole seconds, as Lease records have them.
 fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.strip_suffix('s').unwrap_or(text).parse::<u64>();
     match number {
-        Ok(count) if (3..=3600).contains(&count) => Ok(Duration::from_secs(count)),
+        Ok(count) if LENGTHS.contains(&count) => Ok(Duration::from_secs(count)),
         _ => Err("give whole seconds from 3s to 3600s".to_owned()),
     }
 }

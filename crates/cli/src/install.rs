@@ -1,15 +1,17 @@
 //! Installing dapple into a cluster, and taking it out: APIs, permissions and policies, and nothing that runs.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use dapple_admit::unregister::unregister;
 use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
 use dapple_control::family::way_over;
-use dapple_control::install::{apply_yaml, install_crds, install_policies};
+use dapple_control::install::{apply_yaml, install_crds, install_policies, wait_until_gone};
 use dapple_control::partition::off;
 use dapple_control::uninstall::{leader, remove, remove_yaml};
+use dapple_testbed::progress::to_stderr;
 use kube::Client;
 
 use crate::args::{DownArgs, LEASE, NAMESPACE, UpArgs};
@@ -44,7 +46,13 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     let server = config.cluster_url.to_string();
     let (client, namespace) = (Client::try_from(config)?, &args.namespace);
     // It would put everything back.
-    if let Some(holder) = leader(&client, namespace, LEASE, Env::system().now()).await? {
+    let watching = |time: Duration| {
+        let seconds = time.as_secs();
+        say!(
+            "The lease {namespace}/{LEASE} has a time that no manager wrote: watching for {seconds} s whether one renews it"
+        );
+    };
+    if let Some(holder) = leader(&client, (namespace, LEASE), Env::system().now(), watching).await? {
         bail!(
             "a manager runs at {server}, {holder} by the lease {namespace}/{LEASE}: stop all managers first, and wait until \
              the lease has ended"
@@ -70,6 +78,22 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// Waits, visibly, until a namespace that `down --cluster` has just deleted is gone.
+async fn wait_for_namespace(client: &Client, namespace: &str) -> anyhow::Result<()> {
+    let (progress, mut is_waiting) = (to_stderr(), false);
+    let on_wait = |why: &str| {
+        if !std::mem::replace(&mut is_waiting, true) {
+            progress.started(&format!("waiting until the namespace {namespace} of before is gone"));
+        }
+        progress.detail(why);
+    };
+    let gone = wait_until_gone(client, namespace, on_wait).await;
+    if is_waiting {
+        progress.finished();
+    }
+    Ok(gone?)
+}
+
 /// `dapple up --cluster`.
 pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
@@ -84,6 +108,7 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let client = Client::try_from(config)?;
+    wait_for_namespace(&client, namespace).await?;
     let foreign = install(&client, namespace).await?;
     say!("Installed dapple's APIs and permissions into {server}");
     for crd in foreign {

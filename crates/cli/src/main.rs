@@ -26,6 +26,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
+use dapple_control::client::in_words;
 
 use crate::args::{Cli, Command};
 
@@ -69,7 +70,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 /// One line: what failed, and all the causes it knows.
 fn fail(error: &anyhow::Error) -> ExitCode {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(in_words) {
         // Many errors name their cause already.
         if !text.contains(&cause) {
             text = if text.is_empty() { cause } else { format!("{text}: {cause}") };

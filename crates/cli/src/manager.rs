@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use dapple_admit::Webhooks;
+use dapple_admit::callers::Callers;
 use dapple_admit::hooks::Reach;
 use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
@@ -15,6 +16,7 @@ use dapple_control::family::Family;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{Options, run as run_manager};
 use dapple_plan::certificate::Lifetimes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -25,12 +27,13 @@ use crate::connect;
 pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     log(&args)?;
     end_on_panic();
+    allow_open_files();
     let env = Env::system();
     let options = options(&args, &env)?;
     let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
-    match webhooks(&args) {
+    match webhooks(&args)? {
         Some(webhooks) => {
             let webhooks = Webhooks::listen(webhooks).await?;
             run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
@@ -41,9 +44,9 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// How to serve webhooks, if they are to be served.
-fn webhooks(args: &ManagerArgs) -> Option<dapple_admit::Options> {
+fn webhooks(args: &ManagerArgs) -> anyhow::Result<Option<dapple_admit::Options>> {
     let asked = &args.webhooks;
-    let listen = asked.webhook_listen?;
+    let Some(listen) = asked.webhook_listen else { return Ok(None) };
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
     let reach = match &asked.webhook_url {
         Some(url) => Reach::Url(url.clone()),
@@ -63,7 +66,8 @@ fn webhooks(args: &ManagerArgs) -> Option<dapple_admit::Options> {
             },
         },
     };
-    Some(dapple_admit::Options { listen, reach, source, namespace: args.namespace.clone() })
+    let callers = asked.webhook_client_ca.clone().map(Callers::of).transpose()?;
+    Ok(Some(dapple_admit::Options { listen, reach, source, callers, namespace: args.namespace.clone() }))
 }
 
 fn log(args: &ManagerArgs) -> anyhow::Result<()> {
@@ -105,6 +109,15 @@ fn end_on_panic() {
             std::process::abort();
         }
     }));
+}
+
+/// Each connection is an open file, and many shells allow no more of them than there are places for connections: a full house
+/// would leave none for our own requests.
+fn allow_open_files() {
+    let known = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: known.maximum, ..known }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// Unlike every other process there ever was: a restarted one must not be taken for the one before.

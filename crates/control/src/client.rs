@@ -5,12 +5,14 @@
 //! - A server that takes a request and never answers is an error after a while, not a worker that waits for ever.
 //! - A write is sent only while the [`Fence`] is open, checked last thing before sending.
 
+use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
+use kube::core::Status;
 use tokio::time::Instant;
 
 use crate::env::{Backoff, Env};
@@ -40,6 +42,28 @@ pub struct NotLeading;
 /// Whether this error says that the write was not sent for want of the lease.
 pub fn is_not_leading(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(inner) if inner.is::<NotLeading>())
+}
+
+/// What an error says to people. What the API server said is told in its own words: kube's text of it has all of the
+/// answer in it a second time, as a programmer would look at it.
+pub fn in_words(error: &(dyn Error + 'static)) -> String {
+    let (mut text, mut cause) = (error.to_string(), Some(error));
+    while let Some(known) = cause {
+        let boxed = || known.downcast_ref::<Box<kube::Error>>().map(|error| &**error);
+        let status = match known.downcast_ref::<kube::Error>().or_else(boxed) {
+            Some(kube::Error::Api(status)) => Some(&**status),
+            _ => known.downcast_ref::<Status>().or_else(|| known.downcast_ref::<Box<Status>>().map(|status| &**status)),
+        };
+        if let Some(status) = status {
+            let words = match status.message.as_str() {
+                "" => format!("the API server answered {} {}", status.code, status.reason),
+                message => message.to_owned(),
+            };
+            text = text.replace(&known.to_string(), &words);
+        }
+        cause = known.source();
+    }
+    text
 }
 
 const READ_TRIES: u32 = 4;
@@ -248,5 +272,22 @@ mod tests {
         }
         let elapsed = started.elapsed().as_secs_f64();
         assert!((1.9..2.1).contains(&elapsed), "{elapsed}");
+    }
+
+    #[test]
+    fn what_the_api_server_said_is_told_in_its_own_words() {
+        let status = kube::core::Status::failure("namespaces \"a\" not found", "NotFound").with_code(404);
+        let refused = || kube::Error::Api(status.clone().boxed());
+        assert!(refused().to_string().contains("Status {"), "kube has mended it: in_words may go");
+        assert_eq!(in_words(&refused()), "namespaces \"a\" not found");
+        let named = crate::install::Error::Refused { object: "Lease a/b".into(), source: Box::new(refused()) };
+        assert_eq!(in_words(&named), "Lease a/b: namespaces \"a\" not found");
+        assert_eq!(named.to_string(), in_words(&named), "our own errors say it so by themselves");
+        let listed = kube::runtime::watcher::Error::InitialListFailed(refused());
+        assert!(in_words(&listed).ends_with(": namespaces \"a\" not found"), "{}", in_words(&listed));
+        let silent =
+            kube::Error::Api(kube::core::Status { code: 503, reason: "Busy".into(), ..Default::default() }.boxed());
+        assert_eq!(in_words(&silent), "the API server answered 503 Busy");
+        assert_eq!(in_words(&NotLeading), NotLeading.to_string(), "the rest is as it is");
     }
 }

@@ -30,6 +30,7 @@ use tracing::warn;
 
 pub use cache::{RevisionWire, Set, SetRevision, SetWire};
 
+use crate::client::in_words;
 use crate::env::{Backoff, Env};
 use crate::events::Recorder;
 use crate::failing::Failure;
@@ -146,7 +147,7 @@ impl Reconcile for DaemonSets {
             None => self.tell_failures(&set, &mut memory).await.map(|_| ()),
         };
         if let Err(error) = told {
-            warn!(set = %key, %error, "its status cannot say that it fails");
+            warn!(set = %key, error = in_words(&error), "its status cannot say that it fails");
         }
         self.memories().insert(key.clone(), memory);
     }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::client::in_words;
 use crate::env::{Backoff, Env};
 use crate::observed::KindInfo;
 use crate::signal::Signal;
@@ -157,11 +158,11 @@ impl Writer {
                 Outcome::Refused
             }
             error if failures >= TRIES => {
-                warn!(object = %due.report.key, %error, "an event could not be written");
+                warn!(object = %due.report.key, error = in_words(&error), "an event could not be written");
                 Outcome::Refused
             }
             error => {
-                debug!(object = %due.report.key, %error, failures, "an event could not be written; trying again");
+                debug!(object = %due.report.key, error = in_words(&error), failures, "an event could not be written; trying again");
                 Outcome::Failed { again: BACKOFF.delay(failures, &self.shared.env) }
             }
         }

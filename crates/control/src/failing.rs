@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::client::in_words;
+
 /// An object that has failed for so long is told of, and again each time that it has failed for as long since.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
 
@@ -26,7 +28,7 @@ impl Failure {
             kube::Error::Api(status) => format!("Code{}", status.code),
             _ => "NoAnswer".to_owned(),
         };
-        Self { reason, text: error.to_string() }
+        Self { reason, text: in_words(error) }
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::client::in_words;
 use crate::env::{Backoff, Env};
 use crate::events::{EventType, Recorder, Report};
 use crate::gates::Gates;
@@ -106,7 +107,7 @@ impl Feeds {
                     failures += 1;
                     self.metrics.watch_error(kind);
                     let pause = BACKOFF.delay(failures, &self.env);
-                    warn!(kind, %error, ?pause, "the watch broke; trying again");
+                    warn!(kind, error = in_words(&error), ?pause, "the watch broke; trying again");
                     tokio::select! {
                         biased;
                         () = self.stop.cancelled() => return,

@@ -5,22 +5,29 @@ use std::time::Duration;
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, crds, is_ours};
 use dapple_api::partition::{ServiceAccount, author_policies};
 use http::Request;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, oneshot};
 use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::client::in_words;
 
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";
 /// How long the API server may take to serve a new kind.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 
+/// A namespace that is being deleted is waited for no longer.
+const GONE_WITHIN: Duration = Duration::from_secs(120);
+
 /// Why something could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused.
-    #[error("{object}: {source}")]
+    #[error("{object}: {}", in_words(source.as_ref()))]
     Refused {
         /// What it was about.
         object: String,
@@ -63,6 +70,17 @@ pub enum Error {
     NotServed {
         /// Its name.
         crd: String,
+    },
+    /// A namespace is being deleted, and does not go.
+    #[error(
+        "the namespace {namespace} is still being deleted after {GONE_WITHIN:?}: {why}; wait until \
+         `kubectl get namespace {namespace}` does not find it, then run this again, or choose another with --namespace"
+    )]
+    NotGone {
+        /// Its name.
+        namespace: String,
+        /// What it waits for, as far as it says.
+        why: String,
     },
 }
 
@@ -189,6 +207,30 @@ pub(crate) async fn wait_until_served(client: &Client, name: &str) -> Result<(),
     tokio::time::timeout(SERVED_WITHIN, wait).await.unwrap_or_else(|_| Err(Error::NotServed { crd: name.to_owned() }))
 }
 
+/// Waits until a namespace that is being deleted is gone, such as that of the installation before: nothing can be put into it.
+/// `on_wait` is called each time that it is looked at in vain, with what it waits for.
+pub async fn wait_until_gone(client: &Client, namespace: &str, mut on_wait: impl FnMut(&str)) -> Result<(), Error> {
+    let (namespaces, begun): (Api<Namespace>, _) = (Api::all(client.clone()), Instant::now());
+    let refused = |source| Error::Refused { object: format!("Namespace {namespace}"), source: Box::new(source) };
+    while let Some(why) = namespaces.get_opt(namespace).await.map_err(refused)?.as_ref().and_then(still_there) {
+        if begun.elapsed() >= GONE_WITHIN {
+            return Err(Error::NotGone { namespace: namespace.to_owned(), why });
+        }
+        on_wait(&why);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+/// What a namespace that is being deleted waits for; none if it is not being deleted.
+fn still_there(namespace: &Namespace) -> Option<String> {
+    namespace.metadata.deletion_timestamp.as_ref()?;
+    let conditions = namespace.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let said: Vec<&str> =
+        conditions.filter(|known| known.status == "True").filter_map(|known| known.message.as_deref()).collect();
+    Some(if said.is_empty() { "it does not say what it waits for".to_owned() } else { said.join("; ") })
+}
+
 /// Applies every document of a YAML text, in order; none if one of them is no object.
 pub async fn apply_yaml(client: &Client, text: &str) -> Result<(), Error> {
     for document in documents(text)? {
@@ -264,5 +306,40 @@ mod tests {
         let mut fresh = crd();
         keep_conversion(&json!({"spec": {"conversion": {"strategy": "None"}}}), &mut fresh);
         assert_eq!(fresh, crd());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_is_being_deleted_is_waited_for() {
+        /// A cluster whose namespace is looked at so often before it is gone.
+        fn cluster(mut times: usize) -> Client {
+            let answer = move |_: http::Request<kube::client::Body>| {
+                let left = times;
+                times = times.saturating_sub(1);
+                async move {
+                    let message = format!("{left} pods remain");
+                    let found = json!({"apiVersion": "v1", "kind": "Namespace",
+                        "metadata": {"name": "a", "deletionTimestamp": "2026-11-15T00:00:00Z"},
+                        "status": {"conditions": [
+                            {"type": "NamespaceContentRemaining", "status": "True", "message": message},
+                            {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "fine"}]}});
+                    let gone = json!({"apiVersion": "v1", "kind": "Status", "code": 404, "status": "Failure",
+                        "reason": "NotFound", "message": "not found", "metadata": {}});
+                    let (code, body) = if left > 0 { (200, found) } else { (404, gone) };
+                    let body = kube::client::Body::from(body.to_string().into_bytes());
+                    http::Response::builder().status(code).body(body).map_err(std::io::Error::other)
+                }
+            };
+            Client::new(tower::service_fn(answer), "default")
+        }
+        let mut said = Vec::new();
+        wait_until_gone(&cluster(3), "a", |why| said.push(why.to_owned())).await.expect("it goes");
+        assert_eq!(said, ["3 pods remain", "2 pods remain", "1 pods remain"]);
+        wait_until_gone(&cluster(0), "a", |why| panic!("{why}")).await.expect("there is none");
+        let error = wait_until_gone(&cluster(usize::MAX), "a", |_| {}).await.expect_err("it stays").to_string();
+        assert!(
+            error.contains("namespace a") && error.contains("pods remain") && error.contains("--namespace"),
+            "{error}"
+        );
+        assert_eq!(still_there(&Namespace::default()), None, "it is not being deleted");
     }
 }

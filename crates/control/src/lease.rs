@@ -6,8 +6,11 @@
 //! - A leader stops writing before anybody may take over: its [`Fence`] closes `renew_within` after the *sending* of the
 //!   last renewal that succeeded, and `renew_within` is shorter than the lease duration.
 //! - Every write to the Lease names the version it replaces, so of two who try at once one fails.
+//! - A record is input that others can write. What no manager can have written in it counts for nothing: a length that
+//!   `--lease-duration` does not take is as good as none, and our own holds; times are never compared with a clock.
 //! - Whoever takes the lease begins a new term. What was seen before it may miss what the leader before did last.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,8 +25,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::client::in_words;
 use crate::env::Env;
 use crate::signal::Signal;
+
+/// The lengths that a lease can have, in seconds. Under three there is no room for a renewal.
+pub const LENGTHS: RangeInclusive<u64> = 3..=3_600;
 
 /// How long a lease lasts and how often it is renewed.
 #[derive(Debug, Clone, Copy)]
@@ -112,20 +119,25 @@ struct Sighting {
     at: Instant,
 }
 
-/// The decision, free of I/O.
-fn decide(record: Option<&Lease>, identity: &str, sighting: Option<&Sighting>, now: Instant) -> Step {
+/// How long a record may stay unchanged: the holder's own promise counts, if a manager can have made it. Otherwise somebody
+/// else wrote it, and a lease of 68 years, or of none, would take the election away from all managers.
+pub fn promised(spec: &LeaseSpec, ours: Duration) -> Duration {
+    let written = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    written.filter(|seconds| LENGTHS.contains(seconds)).map_or(ours, Duration::from_secs)
+}
+
+/// The decision, free of I/O. `ours` is the length that we would write.
+fn decide(record: Option<&Lease>, identity: &str, sighting: Option<&Sighting>, ours: Duration, now: Instant) -> Step {
     let Some(record) = record else { return Step::Create };
     let spec = record.spec.clone().unwrap_or_default();
     match spec.holder_identity.as_deref() {
         None | Some("") => Step::TakeOver,
         Some(holder) if holder == identity => Step::Renew,
         Some(_) => {
-            // The holder's own promise counts. A record without one has no promise to keep.
-            let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
             let unchanged_since =
                 sighting.filter(|seen| Some(&seen.version) == record.metadata.resource_version.as_ref());
             match unchanged_since {
-                Some(seen) if now.duration_since(seen.at) >= Duration::from_secs(seconds) => Step::TakeOver,
+                Some(seen) if now.duration_since(seen.at) >= promised(&spec, ours) => Step::TakeOver,
                 _ => Step::Wait,
             }
         }
@@ -206,7 +218,7 @@ impl Elector {
             }
             Ok(Err(error)) => {
                 self.known = None;
-                warn!(lease = %self.name, %error, "could not read or renew the lease; trying again");
+                warn!(lease = %self.name, error = in_words(&error), "could not read or renew the lease; trying again");
             }
             Err(_) => {
                 self.known = None;
@@ -221,7 +233,7 @@ impl Elector {
             self.known = self.api.get_opt(&self.name).await?;
         }
         let now = Instant::now();
-        let step = decide(self.known.as_ref(), &self.identity, self.sighting.as_ref(), now);
+        let step = decide(self.known.as_ref(), &self.identity, self.sighting.as_ref(), self.terms.duration, now);
         let version = self.known.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
         if self.sighting.as_ref().is_none_or(|seen| seen.version != version) {
             self.sighting = Some(Sighting { version, at: now });
@@ -311,7 +323,7 @@ impl Elector {
         }
         match tokio::time::timeout(self.terms.retry, self.give_back()).await {
             Ok(Ok(())) => info!(lease = %self.name, "gave the lease back"),
-            Ok(Err(error)) => debug!(lease = %self.name, %error, "could not give the lease back"),
+            Ok(Err(error)) => debug!(lease = %self.name, error = in_words(&error), "could not give the lease back"),
             Err(_) => debug!(lease = %self.name, "could not give the lease back in time"),
         }
     }
@@ -330,58 +342,5 @@ impl Elector {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::env::SystemClock;
-
-    fn lease(holder: &str, version: &str, seconds: Option<i32>) -> Lease {
-        let spec = LeaseSpec {
-            holder_identity: Some(holder.to_owned()),
-            lease_duration_seconds: seconds,
-            // A clock that is years off must not matter.
-            renew_time: Some(MicroTime(Timestamp::UNIX_EPOCH)),
-            ..LeaseSpec::default()
-        };
-        let metadata = ObjectMeta { resource_version: Some(version.to_owned()), ..ObjectMeta::default() };
-        Lease { metadata, spec: Some(spec) }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_lease_is_taken_over_only_after_it_was_watched_unchanged_for_its_whole_length() {
-        let seen = Sighting { version: "7".into(), at: Instant::now() };
-        let other = lease("other", "7", Some(15));
-        let after = |seconds| decide(Some(&other), "me", Some(&seen), seen.at + Duration::from_secs(seconds));
-        assert_eq!([after(0), after(14), after(15)], [Step::Wait, Step::Wait, Step::TakeOver]);
-        assert_eq!(decide(Some(&other), "me", None, seen.at), Step::Wait, "never seen before");
-        let renewed = lease("other", "8", Some(15));
-        let much_later = seen.at + Duration::from_secs(99);
-        assert_eq!(decide(Some(&renewed), "me", Some(&seen), much_later), Step::Wait, "it has changed since");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_is_free_or_ours_is_taken_at_once() {
-        let now = Instant::now();
-        assert_eq!(decide(None, "me", None, now), Step::Create);
-        assert_eq!(decide(Some(&lease("", "7", Some(15))), "me", None, now), Step::TakeOver);
-        assert_eq!(decide(Some(&lease("me", "7", Some(15))), "me", None, now), Step::Renew);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_fence_closes_by_itself() {
-        let fence = Fence::new(Env::new(SystemClock, 1));
-        assert!(!fence.is_open());
-        fence.open(Instant::now(), Timestamp::now(), Duration::from_secs(10));
-        tokio::time::advance(Duration::from_millis(9_999)).await;
-        assert!(fence.is_open());
-        tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!fence.is_open());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_machine_that_slept_finds_the_fence_closed() {
-        let fence = Fence::new(Env::new(SystemClock, 1));
-        let before_the_sleep = Timestamp::now() - jiff::SignedDuration::from_secs(60);
-        fence.open(Instant::now(), before_the_sleep, Duration::from_secs(10));
-        assert!(!fence.is_open(), "the monotonic clock stood still, the wall clock did not");
-    }
-}
+#[path = "lease_tests.rs"]
+mod tests;

@@ -20,6 +20,7 @@ pub mod manager;
 pub mod metrics;
 pub mod observed;
 pub mod partition;
+pub mod port;
 pub mod queue;
 pub mod serve;
 pub mod signal;

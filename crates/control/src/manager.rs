@@ -108,9 +108,7 @@ pub async fn run<F: Future<Output = ()>>(
     work(plain, options, env, metrics, readiness, stop, beside).await;
     served.cancel();
     // A client that never finishes its request must not keep us.
-    if let Ok(Ok(Err(error))) = tokio::time::timeout(ANSWER_WITHIN, server).await {
-        warn!(%error, "health and metrics could not be served");
-    }
+    let _ = tokio::time::timeout(ANSWER_WITHIN, server).await;
     info!("dapple manager stopped");
     Ok(())
 }

@@ -54,6 +54,7 @@ pub struct Metrics {
     patches_seconds: Family<Two, Histogram>,
     admissions: Family<Two, Counter>,
     admission_seconds: Family<One, Histogram>,
+    connections_closed: Family<Two, Counter>,
 }
 
 /// How a reconcile ended.
@@ -123,6 +124,7 @@ impl Metrics {
             patches_seconds: Family::new_with_constructor(|| Histogram::new(PATCH_SECONDS)),
             admissions: Family::default(),
             admission_seconds: Family::new_with_constructor(seconds_histogram),
+            connections_closed: Family::default(),
         };
         metrics.register_standard();
         metrics.register_ours();
@@ -169,6 +171,8 @@ impl Metrics {
         registry.register(name("requests"), "Admission requests per webhook and answer", self.admissions.clone());
         let seconds = self.admission_seconds.clone();
         registry.register_with_unit(name("duration"), "Time to answer an admission request", Unit::Seconds, seconds);
+        let help = "Connections that were closed for another one (crowded), or took too long (late), or got no place (refused)";
+        registry.register("dapple_connections_closed", help, self.connections_closed.clone());
         let seconds = self.patches_seconds.clone();
         let help = "Time to apply the patches of one kind of node to the template";
         registry.register_with_unit("daemonset_patches_duration", help, Unit::Seconds, seconds);
@@ -256,6 +260,11 @@ impl Metrics {
             let labels = [("controller", controller.to_owned()), ("reason", reason.clone())];
             self.failing.get_or_create(&labels).set(i64::try_from(*count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// A connection to a port was closed by us, or never taken.
+    pub fn connection_closed(&self, port: &str, why: &str) {
+        self.connections_closed.get_or_create(&[("port", port.to_owned()), ("why", why.to_owned())]).inc();
     }
 
     /// An admission request was answered.

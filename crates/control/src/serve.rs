@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -11,6 +12,18 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+use crate::port::serve::{Plain, Port};
+use crate::port::{Limits, Patience, Portion};
+
+/// Probes and scrapers are few, and everything is answered at once.
+const LIMITS: Limits = Limits {
+    connections: Portion::halved(256),
+    requests: Portion::halved(16),
+    bytes: Portion::halved(1 << 20),
+    largest: |_| 16 << 10,
+    patience: Patience::SERVER,
+    answer_within: Duration::from_secs(5),
+};
 
 /// What has to be there before the process is ready, and whether it is.
 #[derive(Debug, Clone, Default)]
@@ -49,12 +62,8 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 }
 
 /// Answers until stopped.
-pub async fn run(
-    listener: TcpListener,
-    readiness: Readiness,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
+pub async fn run(listener: TcpListener, readiness: Readiness, metrics: Arc<Metrics>, stop: CancellationToken) {
+    let port = Port::new("metrics", LIMITS, metrics.clone());
     let metrics_text = move || async move {
         match metrics.text() {
             Ok(text) => {
@@ -67,11 +76,14 @@ pub async fn run(
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(move || async move { readiness.answer() }))
         .route("/metrics", get(metrics_text));
-    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
+    port.run(listener, Plain, router, stop.cancelled_owned()).await;
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
     use super::*;
 
     #[test]
@@ -93,5 +105,22 @@ mod tests {
         let taken = first.local_addr().expect("it listens");
         let error = listen(taken).await.expect_err("it is taken").to_string();
         assert!(error.contains(&taken.to_string()) && error.contains("--listen"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn holders_of_every_place_keep_no_probe_out() {
+        let listener = listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("any port");
+        let (address, stop) = (listener.local_addr().expect("it listens"), CancellationToken::new());
+        tokio::spawn(run(listener, Readiness::default(), Arc::default(), stop.clone()));
+        let mut holders = Vec::new();
+        for _ in 0..LIMITS.connections.most + 8 {
+            holders.push(TcpStream::connect(address).await.expect("it listens"));
+        }
+        let mut probe = TcpStream::connect(address).await.expect("it listens");
+        probe.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.expect("it is taken");
+        let mut answer = String::new();
+        let answered = tokio::time::timeout(Duration::from_secs(20), probe.read_to_string(&mut answer)).await;
+        assert!(matches!(answered, Ok(Ok(_))) && answer.ends_with("ok\n"), "{answered:?} {answer}");
+        stop.cancel();
     }
 }

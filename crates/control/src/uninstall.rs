@@ -1,13 +1,16 @@
 //! Taking back what was installed into a cluster, as far as it is dapple's.
 
+use std::time::Duration;
+
 use dapple_api::crd::is_ours;
-use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Preconditions};
 use serde_json::Value;
 
 use crate::install::{Error, api_of, documents, find, shown};
+use crate::lease::{Terms, promised};
 
 /// What became of objects that were to be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,12 +66,58 @@ pub async fn remove_yaml(client: &Client, text: &str) -> Result<Removal, Error> 
     remove(client, objects).await
 }
 
-/// Who leads by this lease now, if anybody does.
-pub async fn leader(client: &Client, namespace: &str, name: &str, now: Timestamp) -> Result<Option<String>, Error> {
+/// Who leads by this lease now, if anybody does. A record that is not of a manager, or whose time is not of now, tells only who
+/// watches it: `on_watch` is called with the time that this takes.
+pub async fn leader(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    now: Timestamp,
+    on_watch: impl FnOnce(Duration),
+) -> Result<Option<String>, Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let refused = |source| Error::Refused { object: format!("Lease {namespace}/{name}"), source: Box::new(source) };
-    let Some(spec) = leases.get_opt(name).await.map_err(refused)?.and_then(|lease| lease.spec) else { return Ok(None) };
-    let lasts = i64::from(spec.lease_duration_seconds.unwrap_or(0));
-    let is_held = spec.renew_time.is_some_and(|renewed| renewed.0.as_second() + lasts > now.as_second());
-    Ok(spec.holder_identity.filter(|holder| is_held && !holder.is_empty()))
+    let Some(lease) = leases.get_opt(name).await.map_err(refused)? else { return Ok(None) };
+    let spec = lease.spec.unwrap_or_default();
+    let lasts = promised(&spec, Terms::default().duration);
+    let Some(holder) = spec.holder_identity.clone().filter(|holder| !holder.is_empty()) else { return Ok(None) };
+    match is_held(&spec, lasts, now) {
+        Some(true) => Ok(Some(holder)),
+        Some(false) => Ok(None),
+        None => {
+            on_watch(lasts);
+            tokio::time::sleep(lasts).await;
+            let later = leases.get_opt(name).await.map_err(refused)?;
+            let is_renewed =
+                later.is_some_and(|later| later.metadata.resource_version != lease.metadata.resource_version);
+            Ok(is_renewed.then_some(holder))
+        }
+    }
+}
+
+/// Whether a lease is held at this time, as far as its record can be believed.
+fn is_held(spec: &LeaseSpec, lasts: Duration, now: Timestamp) -> Option<bool> {
+    let since = now.duration_since(spec.renew_time.as_ref()?.0);
+    let lasts = SignedDuration::try_from(lasts).ok()?;
+    // Clocks differ a little. A time further ahead is nobody's.
+    (since > -lasts).then_some(since < lasts)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use super::*;
+
+    #[test]
+    fn a_time_of_the_future_is_nobodys_word() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let held = |ago: Option<i64>| {
+            let at = |ago: i64| MicroTime(Timestamp::from_second(1_000_000 - ago).unwrap());
+            let spec = LeaseSpec { renew_time: ago.map(at), ..LeaseSpec::default() };
+            is_held(&spec, Duration::from_secs(15), now)
+        };
+        assert_eq!([held(Some(0)), held(Some(14)), held(Some(15))], [Some(true), Some(true), Some(false)]);
+        assert_eq!(held(Some(-14)), Some(true), "a clock that is ahead");
+        assert_eq!([held(Some(-15)), held(Some(-999_999)), held(None)], [None, None, None]);
+    }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::client::is_not_leading;
+use crate::client::{in_words, is_not_leading};
 use crate::failing::{Failing, Failure};
 use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
@@ -150,7 +150,7 @@ fn judge(controller: &str, key: &impl Display, outcome: Result<Ended, kube::Erro
         // Not ours any more. The key stays in the queue, in case we lead again.
         Err(error) if is_not_leading(&error) => (Ended::Again(NOT_LEADING_PAUSE), ReconcileResult::Requeue),
         Err(error) => {
-            warn!(controller, %key, %error, "reconcile failed; trying again later");
+            warn!(controller, %key, error = in_words(&error), "reconcile failed; trying again later");
             (if is_on(Mutant::FailureForgotten) { Ended::Done } else { Ended::Failed }, ReconcileResult::Error)
         }
     }

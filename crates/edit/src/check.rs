@@ -274,6 +274,23 @@ fn nearest(name: &str, of: &'static Type) -> Option<&'static str> {
     (best.0 <= name.len().div_ceil(3)).then_some(best.1)
 }
 
+/// Refuses a patch that says whose an object is, below `inside` the patch: which name it has and where it is follows from its
+/// owner, and no patch can move it.
+pub(crate) fn refuse_identity(patch: &Value, inside: &[&str], field: &str, verdict: &mut Verdict) {
+    let owned = inside.iter().try_fold(patch, |at, step| at.get(step));
+    for (name, text) in [
+        ("name", "it gets its name from its owner: leave it out"),
+        ("generateName", "it gets its name from its owner: leave it out"),
+        ("namespace", "it is in the namespace of its owner: leave it out"),
+    ] {
+        let set = owned.and_then(|owned| owned.get("metadata")?.get(name)).filter(|set| !set.is_null());
+        if set.is_some() {
+            let path: Vec<&str> = inside.iter().copied().chain(["metadata", name]).collect();
+            verdict.refuse(format!("{field}.{}", path.join(".")), Reason::Forbidden, text);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@ const COLD: Pace = Pace { per_second: 20, seconds: 20 };
 const LIMIT: Duration = Duration::from_millis(5);
 
 /// What the webhook said of a set.
-struct Said {
+pub(crate) struct Said {
     is_allowed: bool,
     /// Whether the API server answered what it was asked.
     is_sure: bool,
@@ -148,7 +148,7 @@ fn ten_patches() -> Value {
 }
 
 /// What the API server would send about a new set.
-fn review(object: &Value, number: u32, image: Option<String>) -> Vec<u8> {
+pub(crate) fn review(object: &Value, number: u32, image: Option<String>) -> Vec<u8> {
     let mut object = object.clone();
     let (name, uid) = (format!("agent-{number}"), format!("{number:08x}-5b1c-4c7e-9f3a-0123456789ab"));
     (object["metadata"]["name"], object["metadata"]["uid"]) = (json!(name), json!(uid));
@@ -166,17 +166,17 @@ fn review(object: &Value, number: u32, image: Option<String>) -> Vec<u8> {
 }
 
 /// The webhook of a replica.
-struct Webhook(Client);
+pub(crate) struct Webhook(Client);
 
 impl Webhook {
     /// Trusts what the API server is told to trust, and nothing else.
-    async fn new(hooked: &Hooked) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn new(hooked: &Hooked) -> anyhow::Result<Arc<Self>> {
         let authority = serde_json::from_value(trusted(&hooked.client).await?)?;
         let client = trusting(hooked.backends[0].address, &authority).await?;
         Ok(Arc::new(Self(client)))
     }
 
-    async fn ask(&self, body: Vec<u8>) -> anyhow::Result<Said> {
+    pub(crate) async fn ask(&self, body: Vec<u8>) -> anyhow::Result<Said> {
         let request = Request::post("/validate-daemonset-patches").header("content-type", "application/json");
         let answer: Value = serde_json::from_str(&self.0.request_text(request.body(body)?).await?)?;
         let text = answer["response"].to_string();

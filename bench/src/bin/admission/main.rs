@@ -1,7 +1,8 @@
 //! Admission webhooks of the real program on a real control plane: how long an answer takes, what creating pods costs while
-//! they are registered, and whether anybody notices that certificates and replicas are replaced.
+//! they are registered, whether anybody notices that certificates and replicas are replaced, and whether strangers can keep the
+//! API server out.
 //!
-//! `admission` runs all of it in about six minutes, `admission latency pods rotation` what is named. The program itself is
+//! `admission` runs all of it in about nine minutes, `admission latency pods rotation strangers` what is named. The program itself is
 //! taken from beside this one: `cargo build --release -p dapple` puts it there.
 
 mod hooked;
@@ -9,6 +10,7 @@ mod latency;
 mod load;
 mod pods;
 mod rotation;
+mod strangers;
 
 use anyhow::ensure;
 
@@ -16,7 +18,7 @@ use anyhow::ensure;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-const PARTS: [&str; 3] = ["latency", "pods", "rotation"];
+const PARTS: [&str; 4] = ["latency", "pods", "rotation", "strangers"];
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -33,6 +35,9 @@ async fn main() -> anyhow::Result<()> {
     }
     if is_asked("rotation") {
         rotation::run(&mut missed).await?;
+    }
+    if is_asked("strangers") {
+        strangers::run(&mut missed).await?;
     }
     ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
     Ok(())

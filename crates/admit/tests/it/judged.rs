@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
@@ -12,14 +13,18 @@ use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 /// An API server that knows no field `envv`, and wants no more of cpu than its limit. It counts what it is asked.
-fn api_server() -> (Client, Arc<AtomicUsize>) {
+fn api_server(pace: Duration) -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let (count, places) = (asked.clone(), Arc::new(Semaphore::new(8)));
     let service = tower::service_fn(move |request: Request<Body>| {
         count.fetch_add(1, Ordering::Relaxed);
+        let places = places.clone();
         async move {
+            let _place = places.acquire().await.unwrap();
+            tokio::time::sleep(pace).await;
             let body = request.into_body().collect_bytes().await.unwrap();
             let template = serde_json::from_slice::<Value>(&body).unwrap()["template"].take();
             let (code, answer) = said_of(&template);
@@ -54,7 +59,7 @@ fn said_of(template: &Value) -> (u16, Value) {
 }
 
 /// Judges beside three nodes: two with large disks, one of them fast.
-struct Cluster {
+pub(crate) struct Cluster {
     sets: DaemonSets,
     census: Census,
     asked: Arc<AtomicUsize>,
@@ -62,7 +67,15 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let (client, asked) = api_server();
+        Self::beside(api_server(Duration::ZERO))
+    }
+
+    /// With an API server that answers 400 questions a second.
+    pub(crate) fn slow() -> Self {
+        Self::beside(api_server(Duration::from_millis(20)))
+    }
+
+    fn beside((client, asked): (Client, Arc<AtomicUsize>)) -> Self {
         let mut census = Census::default();
         for (name, labels) in [("a", &[LARGE, FAST][..]), ("b", &[LARGE]), ("c", &[SMALL])] {
             census.put(name, labels.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))));
@@ -70,7 +83,7 @@ impl Cluster {
         Self { sets: DaemonSets::new(Arc::new(Asker::new(client, "dapple-system".to_owned()))), census, asked }
     }
 
-    async fn judge(&self, set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
+    pub(crate) async fn judge(&self, set: &DaemonSet, old: Option<&DaemonSet>) -> Verdict {
         self.sets.judge(set, old, |selectors| self.census.classes(selectors)).await
     }
 
@@ -79,7 +92,7 @@ impl Cluster {
     }
 }
 
-fn set(patches: Value) -> DaemonSet {
+pub(crate) fn set(patches: Value) -> DaemonSet {
     serde_json::from_value(json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet",
         "metadata": {"name": "agent"}, "spec": {
             "selector": {"matchLabels": {"app": "a"}}, "patches": patches,
@@ -88,13 +101,13 @@ fn set(patches: Value) -> DaemonSet {
 }
 
 /// A patch of the container, for nodes with a label.
-fn patch(label: (&str, &str), container: Value) -> Value {
+pub(crate) fn patch(label: (&str, &str), container: Value) -> Value {
     let mut container = container;
     container["name"] = "c".into();
     json!({"selector": {"matchLabels": {label.0: label.1}}, "patch": {"spec": {"containers": [container]}}})
 }
 
-fn errors(verdict: &Verdict) -> Vec<String> {
+pub(crate) fn errors(verdict: &Verdict) -> Vec<String> {
     verdict.errors.iter().map(ToString::to_string).collect()
 }
 
@@ -102,7 +115,7 @@ fn errors(verdict: &Verdict) -> Vec<String> {
 const LARGE: (&str, &str) = ("node-restriction.kubernetes.io/disk", "large");
 const SMALL: (&str, &str) = ("node-restriction.kubernetes.io/disk", "small");
 const FAST: (&str, &str) = ("node-restriction.kubernetes.io/cpu", "fast");
-const NOBODY: (&str, &str) = ("node-restriction.kubernetes.io/gpu", "yes");
+pub(crate) const NOBODY: (&str, &str) = ("node-restriction.kubernetes.io/gpu", "yes");
 
 #[tokio::test]
 async fn patches_that_newly_meet_are_asked_about() {

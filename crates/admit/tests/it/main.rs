@@ -4,4 +4,5 @@
 mod hostile;
 mod judged;
 mod served;
+mod strangers;
 mod surrounded;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use dapple_admit::authority::{authority, sign};
-use dapple_admit::serve::{Identity, is_answering, run};
+use dapple_admit::serve::{Identity, Server, is_answering};
 use dapple_plan::certificate::Span;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::sync::CancellationToken;
 
 /// An authority, and a certificate of it for this machine.
-fn pair() -> (String, String, String) {
+pub(crate) fn pair() -> (String, String, String) {
     // Never twice the same, so that authorities differ by name.
     static MADE: AtomicI64 = AtomicI64::new(0);
     let made = MADE.fetch_add(1, Ordering::Relaxed);
@@ -41,7 +41,7 @@ struct Served {
 async fn serve(routes: Router) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, identity, stop) = (listener.local_addr().unwrap(), Identity::default(), CancellationToken::new());
-    let serving = run(listener, identity.clone(), routes, stop.clone());
+    let serving = Server::new(identity.clone()).run(listener, routes, stop.clone());
     let ended = tokio::spawn(async move { serving.await.unwrap() });
     Served { address, identity, stop, ended }
 }
@@ -61,7 +61,12 @@ async fn connect(address: SocketAddr, bundle: &str) -> Result<TlsStream<TcpStrea
 }
 
 /// Asks once on a connection that stays open; the head of the answer, and its body.
-async fn ask(stream: &mut TlsStream<TcpStream>, method: &str, path: &str, body: &[u8]) -> std::io::Result<String> {
+pub(crate) async fn ask(
+    stream: &mut TlsStream<TcpStream>,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> std::io::Result<String> {
     let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await?;
     stream.write_all(body).await?;

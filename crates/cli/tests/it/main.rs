@@ -24,3 +24,4 @@ mod webhooks;
 mod webhooks_files;
 mod webhooks_pools;
 mod webhooks_rotation;
+mod words;

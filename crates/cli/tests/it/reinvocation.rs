@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::body::Bytes;
 use axum::routing::post;
 use dapple_admit::authority::{authority, sign};
-use dapple_admit::serve::{self, Identity};
+use dapple_admit::serve::{Identity, Server};
 use dapple_control::env::Env;
 use dapple_control::install::apply;
 use dapple_plan::certificate::Span;
@@ -42,7 +42,7 @@ async fn other_product(front: SocketAddr, stop: CancellationToken) -> (Arc<Atomi
     };
     let routes = axum::Router::new().route("/", post(answer));
     let listener = tokio::net::TcpListener::bind(front).await.unwrap();
-    tokio::spawn(serve::run(listener, identity, routes, stop));
+    tokio::spawn(Server::new(identity).run(listener, routes, stop));
     (asked, root.certificate)
 }
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::Error;
 use super::look::{hook, hook_path, pods, sets_as};
 use super::rest::{get, is_code, merge, put, refused};
+use crate::client::in_words;
 use crate::install::{apply, find_crd, wait_until_served};
 
 const CRD_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daemonsets.apps.kruise.io";
@@ -120,7 +121,7 @@ async fn wait_until_listed(client: &Client) -> Result<(), Error> {
         match get(client, "/apis/apps.kruise.io/v1beta1/daemonsets?limit=1").await {
             Ok(_) => return Ok(()),
             Err(error) if begun.elapsed() > SERVED_WITHIN => {
-                return Err(Error::NotServed { problem: error.to_string() });
+                return Err(Error::NotServed { problem: in_words(&error) });
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }

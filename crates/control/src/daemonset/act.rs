@@ -19,7 +19,7 @@ use super::memory::{Memory, NodeRefusal};
 use super::proof::Answer;
 use super::send::{Outcome, Request};
 use super::{DaemonSets, Set, version_of};
-use crate::client::is_not_leading;
+use crate::client::{in_words, is_not_leading};
 use crate::store::Key;
 
 /// Requests under way at once for one set.
@@ -197,7 +197,7 @@ impl DaemonSets {
                 }
                 if matches!(action.act, Act::Edit | Act::Resize) {
                     // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
-                    info!(set = %set.meta.key, pod = %key.name, %error, "cannot be changed where it runs");
+                    info!(set = %set.meta.key, pod = %key.name, error = in_words(&error), "cannot be changed where it runs");
                     self.say_unchangeable(set, &key.name, &error);
                     self.give_up(memory, &key);
                     return Ok(());
@@ -224,7 +224,7 @@ impl DaemonSets {
         let times = memory.refusals.get(&action.node).map_or(0, |known| known.times) + 1;
         let wait = SET_BACK.0.checked_shl(times - 1).unwrap_or(SET_BACK.1).clamp(SET_BACK.0, SET_BACK.1);
         let until = self.env.now().as_second() + wait;
-        let text = format!("the pod on {} cannot be {what}: {error}", action.node);
+        let text = format!("the pod on {} cannot be {what}: {}", action.node, in_words(error));
         self.report(set, reason, text.clone());
         if action.act == Act::Create {
             self.count_refused_pod(&set.meta.key, memory, &action.node);

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::memory::Memory;
 use super::send::patches_on;
 use super::{DaemonSets, Set, SetWire};
+use crate::client::in_words;
 use crate::events::{EventType, Report};
 use crate::observed::Wire;
 use crate::slim::{Node, Pod};
@@ -55,7 +56,7 @@ impl DaemonSets {
 
     /// A pod could not be changed where it runs, though it looked so.
     pub(super) fn say_unchangeable(&self, set: &Set, pod: &str, error: &kube::Error) {
-        let note = format!("failed to update pod {pod} in-place, it is replaced: {error}");
+        let note = format!("failed to update pod {pod} in-place, it is replaced: {}", in_words(error));
         self.say(set, (EventType::Warning, "Updating", "FailedUpdatePodInPlace"), note);
     }
 

@@ -10,7 +10,7 @@ use dapple_plan::mutant::{Mutant, is_on};
 
 use super::memory::Memory;
 use super::{DaemonSets, Set};
-use crate::client::is_not_leading;
+use crate::client::{in_words, is_not_leading};
 
 /// The first wait before a step that failed is tried again, and the longest, in seconds.
 const RETRY: (i64, i64) = (2, 60);
@@ -67,7 +67,7 @@ impl DaemonSets {
             Err(error) => return Err(error),
         };
         let place = (step, Arc::from(object));
-        let text = format!("{object}: {error}");
+        let text = format!("{object}: {}", in_words(&error));
         let before = memory.failed.get(&place);
         if before.is_none_or(|before| before.text != text) {
             self.report(set, step.reason(), text.clone());

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::patches;
 use crate::admission::read;
-use crate::check::{Mistake, check_patch};
+use crate::check::{Mistake, check_patch, refuse_identity};
 use crate::document::Document;
 use crate::render::render_unnamed;
 
@@ -41,6 +41,7 @@ pub fn judge_patch(spec: &DaemonSetSpec, place: usize) -> Verdict {
     for finding in found.iter().filter(|finding| is_wrong(&finding.mistake)) {
         verdict.refuse(within(&field, &finding.path.to_string()), Reason::Invalid, finding.mistake.to_string());
     }
+    refuse_identity(&patch.patch.0, &[], &field, &mut verdict);
     let (compiled, _) = patches("", std::slice::from_ref(patch));
     let [compiled] = compiled.as_slice() else { return verdict };
     if !verdict.is_ok() {

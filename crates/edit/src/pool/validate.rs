@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value};
 
 use super::validate_nodes::{check_term, check_toleration};
-use crate::check::{check_patch, check_value, tell};
+use crate::check::{check_patch, check_value, refuse_identity, tell};
 use crate::document::Document;
 use crate::meaning::meaning;
 use crate::merge::patch_value;
@@ -268,6 +268,9 @@ fn check_pool(pool: &Pool, old: Option<&Pool>, field: &str, verdict: &mut Verdic
 fn check_pool_patch(template: &Template, patch: &Value, selector: &LabelSelector, field: &str, verdict: &mut Verdict) {
     let errors_before = verdict.errors.len();
     tell(check_patch(template.kind, patch), field, verdict);
+    for inside in [&[][..], &["spec", "template"]] {
+        refuse_identity(patch, inside, field, verdict);
+    }
     if verdict.errors.len() > errors_before {
         return;
     }

@@ -308,6 +308,7 @@ mod tests {
             update_hash: "2",
             current: "a-1",
             is_paused: false,
+            is_blocked: false,
             problems: &[],
             generation: None,
         }
@@ -365,6 +366,29 @@ mod tests {
         assert!(has_stalled(&second, &third).unwrap().contains("b: updated"), "{third:?}");
         assert!(has_stalled(&third, &at(99_800, &third)).is_none(), "told once");
         assert_eq!(reason(&at(99_800, &third)), "Stalled");
+    }
+
+    #[test]
+    fn nobody_takes_a_set_for_updated_whose_revision_cannot_be_written() {
+        let now = Time(jiff::Timestamp::from_second(NOW).unwrap());
+        let reason = |status: &DaemonSetStatus, kind: &str| {
+            status.conditions.iter().find(|known| known.type_ == kind).map(|known| known.reason.clone())
+        };
+        let fleet = fleet(&[(node("a"), "new", 95_000)]);
+        let done = status(Facts { generation: Some(1), ..facts(&fleet) }, &DaemonSetStatus::default(), &now);
+        assert_eq!((reason(&done, "Progressing").as_deref(), done.updated_number_scheduled), (Some("Complete"), 1));
+        let next = status(Facts { generation: Some(2), is_blocked: true, ..facts(&fleet) }, &done, &now);
+        assert_eq!((reason(&next, "Progressing").as_deref(), next.updated_number_scheduled), (Some("Blocked"), 0));
+        // Nor one of which nothing can be decided: what is not known stays as it was.
+        let problems = [Problem::new("FailedRevision", "no".to_owned())];
+        let lost = failed(&done, Some(2), &problems, &now);
+        assert_eq!((reason(&lost, "Progressing").as_deref(), lost.updated_number_scheduled), (Some("Blocked"), 0));
+        assert_eq!(reason(&lost, "Degraded").as_deref(), Some("FailedRevision"));
+        assert_eq!((lost.observed_generation, lost.number_ready), (Some(2), done.number_ready));
+        assert_eq!(lost.conditions.len(), done.conditions.len());
+        assert_eq!(reason(&failed(&lost, Some(2), &problems, &now), "Progressing").as_deref(), Some("Blocked"));
+        let same = failed(&done, Some(1), &problems, &now);
+        assert_eq!((reason(&same, "Progressing").as_deref(), same.updated_number_scheduled), (Some("Complete"), 1));
     }
 
     #[test]
