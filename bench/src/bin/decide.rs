@@ -241,6 +241,7 @@ fn events(made: &Made) -> anyhow::Result<Duration> {
                 update: "agent-new",
                 update_hash: "new",
                 current: "agent-old",
+                is_blocked: false,
                 is_paused: false,
                 problems: &[],
                 generation: Some(1),
