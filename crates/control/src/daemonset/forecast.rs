@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::known::{Rendered, Sources, current, variants};
-use super::own::{is_orphan, is_released, is_selected, selects};
+use super::own::{is_orphan, is_released, is_selected, may_take_in};
 use super::{Set, SetRevision};
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod};
@@ -65,8 +65,7 @@ impl Cluster {
         }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
         let revisions = self.revisions.iter();
-        let revisions = revisions
-            .filter(|known| is_its(known.owner.as_ref()) || (known.is_orphan && selects(&set, |key| known.label(key))));
+        let revisions = revisions.filter(|known| is_its(known.owner.as_ref()) || may_take_in(&set, known, &self.pods));
         let mut revisions: Vec<Arc<SetRevision>> = revisions.cloned().collect();
         let pods = self.pods.iter();
         let pods = pods.filter(|pod| {
@@ -75,7 +74,7 @@ impl Cluster {
         });
         let pods: Vec<Arc<Pod>> = pods.cloned().collect();
         let update = newest(&set, &mut revisions, now)?;
-        let current = current(&set, &revisions, &update, &pods, now);
+        let (current, is_gone) = current(&set, &revisions, &update, &pods, now);
         let ignores_patches = !gates.node_label_patches;
         let mut rendered = Rendered::new();
         for revision in [&update, &current] {
@@ -90,6 +89,7 @@ impl Cluster {
             pods: &pods,
             nodes: &self.nodes,
             ignores_patches,
+            is_gone,
             is_blocked: false,
             now,
         };

@@ -70,14 +70,15 @@ impl DaemonSets {
         Ok(None)
     }
 
-    /// Whether there are revisions that the set selects and nobody owns. Asks the API server itself: our view of
-    /// revisions may be older than that of sets.
+    /// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been
+    /// looked at. Asks the API server itself: our view of revisions may be older than that of sets.
     async fn has_orphans(&self, set: &Set, api: &Api<ControllerRevision>) -> Result<bool, kube::Error> {
         let Some(selector) = &set.selector else { return Ok(false) };
         let all = api.list_metadata(&ListParams::default()).await?;
         Ok(all.iter().any(|known| {
             let is_owned = known.owner_references().iter().any(|owner| owner.controller == Some(true));
-            !is_owned && selector.matches(|key| known.labels().get(key).map(String::as_str))
+            let is_in_view = self.revisions.get(&Key::new(&set.meta.key.namespace, &known.name_any())).is_some();
+            !is_owned && !is_in_view && selector.matches(|key| known.labels().get(key).map(String::as_str))
         }))
     }
 

@@ -15,7 +15,7 @@ use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
 use dapple_plan::daemonset::renderings::Renderings;
-use dapple_plan::daemonset::revision::{self, Revision, spec_of};
+use dapple_plan::daemonset::revision::{self, Current, Revision, spec_of};
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::daemonset::touched::{SOAK_ANNOTATION, soak};
 use dapple_plan::fit;
@@ -37,6 +37,8 @@ pub(super) struct Known {
     pub(super) update: Arc<SetRevision>,
     /// The revision that nodes are held back at; the newest, if there is no other.
     pub(super) current: Arc<SetRevision>,
+    /// Its name, also if it is gone.
+    pub(super) held_at: Arc<str>,
     pub(super) problems: Vec<Problem>,
     /// What pods are, by what they say of themselves.
     pub(super) names: Names,
@@ -71,6 +73,8 @@ pub(super) struct Sources<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) nodes: &'a [Arc<Node>],
     pub(super) ignores_patches: bool,
+    /// Whether the revision that nodes are held back at is gone.
+    pub(super) is_gone: bool,
     /// Whether what the set says is not among the revisions, since it cannot be written: nothing is updated meanwhile.
     pub(super) is_blocked: bool,
     pub(super) now: Timestamp,
@@ -103,7 +107,8 @@ impl Sources<'_> {
             }
         }
         let (update, current) = (self.update.clone(), self.current.clone());
-        Known { fleet, strategy, generation: self.set.generation, update, current, problems, names }
+        let held_at = self.gone().map_or_else(|| current.meta.key.name.clone(), Arc::from);
+        Known { fleet, strategy, generation: self.set.generation, update, current, held_at, problems, names }
     }
 
     /// What the set says about its rollout; what it says that cannot be used becomes a problem.
@@ -126,6 +131,14 @@ impl Sources<'_> {
         let mut strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
         // Missing pods are made of what is known; nobody is brought to what is not asked for any more.
         strategy.terms.is_paused |= self.is_blocked;
+        strategy.is_current_gone = self.is_gone;
+        if let Some(name) = self.gone() {
+            let text = format!(
+                "ControllerRevision {name}, which nodes are held back at, is gone: they keep what they run, and none is made \
+                 anew; put it back, or let all nodes have the newest"
+            );
+            problems.push(Problem::new("RevisionGone", text));
+        }
         if let Some(error) = &strategy.bad_selector {
             let text = format!("spec.updateStrategy.rollingUpdate.selector.{error}; everything is held back");
             problems.push(Problem::new("BadSelector", text));
@@ -133,11 +146,18 @@ impl Sources<'_> {
         strategy
     }
 
+    /// The name of the revision that nodes are held back at, if it is gone.
+    fn gone(&self) -> Option<&str> {
+        self.set.status.current_revision.as_deref().filter(|_| self.is_gone)
+    }
+
     fn rollout(&self, soak: Option<i64>) -> Rollout {
         let status = &self.set.status;
-        let current = self.current.number;
+        // Of one that is gone, the number that it had when it was complete.
+        let gone = status.current_revision_number.filter(|_| self.is_gone);
+        let current = gone.map_or(self.current.number, |number| number.min(self.update.number));
         let is_its = |name: &str| *self.current.meta.key.name == *name || self.current.replaces(name);
-        let is_named = status.current_revision.as_deref().is_some_and(is_its);
+        let is_named = self.is_gone || status.current_revision.as_deref().is_some_and(is_its);
         // Never later than the number that it has: nobody but us may have written it.
         let complete = status.current_revision_number.filter(|number| is_named && *number <= current);
         let began = |revision: &SetRevision| revision.as_revision(self.set, self.now).began;
@@ -195,21 +215,23 @@ impl Sources<'_> {
     }
 }
 
-/// The revision that nodes are held back at; the newest, if there is no other.
+/// The revision that nodes are held back at; the newest, if there is no other. And whether there is, and it is gone.
 pub(super) fn current(
     set: &Set,
     revisions: &[Arc<SetRevision>],
     update: &Arc<SetRevision>,
     pods: &[Arc<Pod>],
     now: Timestamp,
-) -> Arc<SetRevision> {
+) -> (Arc<SetRevision>, bool) {
     let named = set.status.current_revision.as_deref();
     let all: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
     let of_pods = pods.iter().filter(|pod| pod.leaving_since.is_none());
     let of_pods = of_pods.map(|pod| (pod.annotations.get(REVISION_ANNOTATION), hash_label(pod)));
-    let found = revision::current(named, &update.meta.key.name, &all, of_pods);
-    let found = found.and_then(|found| revisions.iter().find(|known| *known.meta.key.name == *found.name));
-    found.unwrap_or(update).clone()
+    match revision::current(named, &update.meta.key.name, &all, of_pods) {
+        Current::Known(found) => (called(revisions, &found.name).unwrap_or(update).clone(), false),
+        Current::Newest => (update.clone(), false),
+        Current::Gone => (update.clone(), true),
+    }
 }
 
 /// The variants of a revision.

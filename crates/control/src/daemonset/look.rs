@@ -206,7 +206,8 @@ impl DaemonSets {
         };
         memory.is_blocked = memory.has_failed(Step::Revisions, NEWEST);
         let pods = self.pods.find(Index::Owner, &set.meta.uid);
-        let current = current(set, &revisions, &update, &pods, self.env.now());
+        let (current, is_gone) = current(set, &revisions, &update, &pods, self.env.now());
+        memory.is_gone = is_gone;
         self.render(set, memory, [&update, &current]);
         let nodes = self.nodes.all();
         let is_there =
@@ -246,8 +247,9 @@ impl DaemonSets {
         (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
     ) {
         let (ignores_patches, now) = (self.ignores_patches, self.env.now());
-        let is_blocked = memory.is_blocked;
-        let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, is_blocked, now };
+        let (is_gone, is_blocked) = (memory.is_gone, memory.is_blocked);
+        let sources =
+            Sources { set, revisions, update, current, pods, nodes, ignores_patches, is_gone, is_blocked, now };
         let (answers, unchangeable) = (&memory.answers, &memory.unchangeable);
         let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
         let mut known = sources.known(&mut memory.variants, |meaning| proof_of(answers, meaning), is_unchangeable);

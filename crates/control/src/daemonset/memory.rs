@@ -46,6 +46,8 @@ pub(super) struct Memory {
     pub(super) failed: BTreeMap<(Step, Arc<str>), Failure>,
     /// What has ended every look for a while.
     pub(super) failure: Option<Problem>,
+    /// Whether the revision that nodes are held back at is gone.
+    pub(super) is_gone: bool,
     /// Whether the newest revision cannot be written: no pod is updated meanwhile.
     pub(super) is_blocked: bool,
     /// UIDs of revisions that the API server was asked about and lets be changed.
@@ -118,6 +120,7 @@ impl Memory {
             answers: Answers::new(),
             failed: BTreeMap::new(),
             failure: None,
+            is_gone: false,
             is_blocked: false,
             sound: BTreeSet::new(),
             unsound: BTreeSet::new(),

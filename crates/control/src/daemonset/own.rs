@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use dapple_api::daemonset::DaemonSet;
-use dapple_plan::daemonset::pod::owner;
-use dapple_plan::daemonset::revision::spec_of;
+use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, owner};
+use dapple_plan::daemonset::revision::{says_the_same, spec_of};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::known::revision_of;
+use super::known::{hash_label, revision_of};
 use super::memory::Memory;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision, version_of};
@@ -34,7 +34,7 @@ impl DaemonSets {
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
         let is_lost = |known: &&Arc<SetRevision>| {
             let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
-            known.is_orphan && !has_successor && selects(set, |key| known.label(key))
+            !has_successor && may_take_in(set, known, &pods)
         };
         let lost: Vec<_> = revisions.iter().filter(is_lost).collect();
         if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
@@ -138,6 +138,23 @@ pub(super) fn is_selected(set: &Set, pod: &Pod) -> bool {
 /// Whether a set selects what has these labels.
 pub(super) fn selects<'l>(set: &Set, label: impl Fn(&str) -> Option<&'l str>) -> bool {
     set.selector.as_ref().is_some_and(|selector| selector.matches(label))
+}
+
+/// Whether a revision is nobody's, and may become a set's. Anybody who may write revisions can leave one that a set selects:
+/// it is taken in only if the set says the same, or a pod that is the set's, or becomes so, was made of it.
+pub(super) fn may_take_in(set: &Set, revision: &SetRevision, pods: &[Arc<Pod>]) -> bool {
+    let name = &revision.meta.key.name;
+    let is_of_set = |pod: &Arc<Pod>| match &pod.owner {
+        Some(owner) => *owner == set.meta.uid,
+        None => is_selected(set, pod),
+    };
+    let is_made_of_it = |pod: &Arc<Pod>| match pod.annotations.get(REVISION_ANNOTATION) {
+        Some(named) => *named == **name || revision.replaces(named),
+        None => hash_label(pod) == revision.hash(set),
+    };
+    revision.is_orphan
+        && selects(set, |key| revision.label(key))
+        && (says_the_same(&revision.data, &set.spec) || pods.iter().any(|pod| is_of_set(pod) && is_made_of_it(pod)))
 }
 
 /// Whether a pod is nobody's, and may become a set's.

@@ -39,7 +39,7 @@ impl DaemonSets {
             variants: variants.unwrap_or_default(),
             update: &known.update.meta.key.name,
             update_hash: &known.update.hash(set),
-            current: &known.current.meta.key.name,
+            current: &known.held_at,
             is_paused: set.spec.rolling_update().paused(),
             is_blocked: memory.is_blocked,
             problems: &problems,

@@ -59,6 +59,8 @@ pub struct Strategy {
     pub limits: Limits,
     /// Who is held back.
     pub terms: Terms,
+    /// The revision that nodes are held back at is gone: those that are held back keep what they run, and get nothing.
+    pub is_current_gone: bool,
     /// The strategy's selector cannot be used: everything is held back.
     pub bad_selector: Option<SelectorError>,
     selector: Option<Selector>,
@@ -89,7 +91,8 @@ impl Strategy {
             max_surge: rolling.max_surge(),
             burst: spec.burst_replicas(),
         };
-        Self { rules: rules(spec, rollout, ignores_patches), limits, terms, bad_selector, selector, canary }
+        let rules = rules(spec, rollout, ignores_patches);
+        Self { rules, limits, terms, is_current_gone: false, bad_selector, selector, canary }
     }
 
     /// What a node may get. `proof` is what the API server says of what a rendering means.
@@ -107,7 +110,10 @@ impl Strategy {
             name: seen.name.clone(),
             health: seen.health,
             is_out_of_service: seen.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
-            now: revisions.current.as_deref_mut().map(|current| given(current, seen.node)),
+            now: match revisions.current.as_deref_mut() {
+                _ if self.is_current_gone => Some(Given { rendering: None, ..next.clone() }),
+                current => current.map(|current| given(current, seen.node)),
+            },
             next,
             is_canary: has(&self.canary).unwrap_or(false),
             is_chosen: has(&self.selector).unwrap_or(true),

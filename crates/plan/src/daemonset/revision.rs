@@ -197,17 +197,29 @@ fn template_hash(spec: &DaemonSetSpec, revisions: &[Revision]) -> String {
     newest.map_or_else(new, |revision| revision.hash.clone())
 }
 
-/// The revision that nodes are held back at: the one that the status names, as long as it is there. A DaemonSet that
-/// another product left says none: then the one that most of its pods have, apart from the newest. `pods` are the names
-/// and hashes that pods have of their revisions.
+/// The revision that nodes are held back at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Current<'a> {
+    /// This one.
+    Known(&'a Revision),
+    /// None but the newest.
+    Newest,
+    /// One that somebody deleted: nobody knows what nodes that are held back should have. They keep what they run until
+    /// somebody decides.
+    Gone,
+}
+
+/// The revision that nodes are held back at: the one that the status names. A DaemonSet that another product left says
+/// none: then the one that most of its pods have, apart from the newest. `pods` are the names and hashes that pods have of
+/// their revisions.
 pub fn current<'a>(
     named: Option<&str>,
     update: &str,
     revisions: &'a [Revision],
     pods: impl Iterator<Item = (Option<&'a str>, &'a str)>,
-) -> Option<&'a Revision> {
-    if let Some(found) = named.and_then(|name| find(revisions, name)) {
-        return Some(found);
+) -> Current<'a> {
+    if let Some(name) = named {
+        return find(revisions, name).map_or(Current::Gone, Current::Known);
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, hash) in pods {
@@ -217,8 +229,9 @@ pub fn current<'a>(
             *counts.entry(&found.name).or_default() += 1;
         }
     }
-    let (most, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    revisions.iter().find(|revision| revision.name == most)
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    let found = most.and_then(|(most, _)| revisions.iter().find(|revision| revision.name == most));
+    found.map_or(Current::Newest, Current::Known)
 }
 
 /// The revision that a name stands for: its own before that of one that it was made for.
@@ -233,6 +246,11 @@ pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revisio
     spare.sort_by_key(|revision| (revision.number, revision.name.clone()));
     spare.truncate(spare.len().saturating_sub(limit));
     spare
+}
+
+/// Whether a revision says what a DaemonSet does.
+pub fn says_the_same(data: &Value, spec: &DaemonSetSpec) -> bool {
+    meaning_of(data) == meaning_of(&data_of(spec))
 }
 
 /// What a revision says, whoever wrote it.
@@ -387,7 +405,12 @@ mod tests {
         let next = Revision { replaces: Some("a-1".to_owned()), ..foreign("a-x", 1, "agent:1") };
         let both = [next.clone(), foreign("a-1", 1, "agent:1")];
         assert_eq!(find(&both, "a-1").map(|found| found.name.as_str()), Some("a-1"));
-        assert_eq!(current(Some("a-1"), "a-2", &[next], [].into_iter()).map(|found| found.name.as_str()), Some("a-x"));
+        let next = [next];
+        assert_eq!(current(Some("a-1"), "a-2", &next, [].into_iter()), Current::Known(&next[0]));
+        // What the status names and nobody has is gone, whatever pods have.
+        assert_eq!(current(Some("a-3"), "a-2", &next, [(Some("a-x"), "")].into_iter()), Current::Gone);
+        assert_eq!(current(None, "a-2", &next, [(Some("a-x"), "")].into_iter()), Current::Known(&next[0]));
+        assert_eq!(current(None, "a-2", &next, [(Some("a-2"), "")].into_iter()), Current::Newest);
     }
 
     #[test]

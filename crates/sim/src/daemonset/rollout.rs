@@ -301,7 +301,9 @@ impl Rollout {
             let since = if known.1 && !is_touched { now } else { known.0 };
             *known = (since, is_touched);
         }
-        self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && !place.is_well(set, now)));
+        // Nor does one count that is out of service: once it is back, a manager has to be told.
+        let goes_on = |place: &Place| !place.is_well(set, now) && !is_out_of_service(&place.node);
+        self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && goes_on(place)));
     }
 
     /// Whether a node counts, for sure.
