@@ -95,6 +95,8 @@ pub(super) struct Rollout {
     robbed: BTreeMap<String, Duration>,
     /// When nodes last became ready, or ceased to be.
     turned: BTreeMap<String, Duration>,
+    /// When nodes were last given back to service.
+    returned: BTreeMap<String, Duration>,
     /// The most that could be under way at once since no node was ill.
     most: usize,
     /// The longest that anybody may have been behind in this run.
@@ -110,7 +112,7 @@ impl Rollout {
         asked: &[(Duration, Asked)],
     ) -> Result<(), String> {
         self.behind = self.behind.max(write.memory);
-        self.note_silence(write);
+        self.note_node(write);
         let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Ok(()) };
         let uid = text(&set["metadata"]["uid"]);
         if self.set != uid {
@@ -119,6 +121,7 @@ impl Rollout {
                 behind: self.behind,
                 silent: std::mem::take(&mut self.silent),
                 turned: std::mem::take(&mut self.turned),
+                returned: std::mem::take(&mut self.returned),
                 ..Self::default()
             };
         }
@@ -174,14 +177,17 @@ impl Rollout {
         }
     }
 
-    /// Remembers whose kubelets are silent, whether there is a set or not.
-    fn note_silence(&mut self, write: &Write<'_>) {
+    /// Remembers what becomes of nodes, whether there is a set or not.
+    fn note_node(&mut self, write: &Write<'_>) {
         let node = &write.change.object;
         if write.change.resource != "nodes" {
             return;
         }
         if write.change.previous.as_ref().is_none_or(|before| ready_of(before) != ready_of(node)) {
             self.turned.insert(name_of(node).to_owned(), write.at);
+        }
+        if write.change.previous.as_ref().is_some_and(|before| is_out_of_service(before)) && !is_out_of_service(node) {
+            self.returned.insert(name_of(node).to_owned(), write.at);
         }
         if write.change.kind != ChangeKind::Deleted && ready_of(node) == "Unknown" {
             self.silent.entry(name_of(node).to_owned()).or_insert(write.at);
@@ -301,9 +307,7 @@ impl Rollout {
             let since = if known.1 && !is_touched { now } else { known.0 };
             *known = (since, is_touched);
         }
-        // Nor does one count that is out of service: once it is back, a manager has to be told.
-        let goes_on = |place: &Place| !place.is_well(set, now) && !is_out_of_service(&place.node);
-        self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && goes_on(place)));
+        self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && !place.is_well(set, now)));
     }
 
     /// Whether a node counts, for sure.
@@ -394,8 +398,9 @@ impl Rollout {
         let others = self.others(write, node, places, asked);
         let is_double = |place: &&Place| {
             let oldest = place.live().filter_map(|pod| self.written.get(text(&pod["metadata"]["uid"]))).max();
+            let since = oldest.max(self.returned.get(place.name()));
             let is_counted = place.live().count() > 1 && !is_out_of_service(&place.node);
-            is_counted && oldest.is_some_and(|since| *since + write.memory < write.at)
+            is_counted && oldest.and(since).is_some_and(|since| *since + write.memory < write.at)
         };
         let doubles = places.iter().filter(is_double).map(Place::name).filter(|name| *name != node);
         let with_doubles: BTreeSet<&str> = others.iter().copied().chain(doubles).collect();
