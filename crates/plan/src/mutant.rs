@@ -63,6 +63,8 @@ mutants! {
     ForeignAdopted,
     /// Pods of nodes that are gone are left.
     StraysLeft,
+    /// Nodes whose revision is gone get the newest.
+    GoneIsNewest,
     /// Nobody looks when a node's labels change.
     LabelsIgnored,
     /// What came to nothing is tried again at once.

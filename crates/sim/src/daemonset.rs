@@ -1,6 +1,7 @@
 //! The DaemonSet in the simulator.
 
 mod forbidden;
+mod gone;
 mod haste;
 mod held;
 pub mod properties;

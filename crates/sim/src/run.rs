@@ -303,10 +303,26 @@ impl Run {
                 }
             }
             Event::Compact => self.sim.server.compact(),
+            Event::DeleteOldRevisions => {
+                for revision in self.old_revisions() {
+                    let (namespace, name) = (&revision["metadata"]["namespace"], &revision["metadata"]["name"]);
+                    let path =
+                        format!("/apis/apps/v1/namespaces/{}/controllerrevisions/{}", text(namespace), text(name));
+                    self.sim.ask(Actor::User, Method::DELETE, &path, None);
+                }
+            }
             Event::Forbid { method, resource } => self.sim.server.forbid(method, resource),
             Event::Allow => self.sim.server.allow(),
             Event::Checkpoint => self.sim.check(),
         }
+    }
+
+    fn old_revisions(&self) -> Vec<Arc<Value>> {
+        let all = self.sim.server.list("controllerrevisions.apps");
+        let (owner, number) =
+            (|of: &Value| of["metadata"]["ownerReferences"].clone(), |of: &Value| of["revision"].as_i64());
+        let is_old = |one: &&Arc<Value>| all.iter().any(|of| owner(of) == owner(one) && number(of) > number(one));
+        all.iter().filter(is_old).cloned().collect()
     }
 
     fn pods_on(&self, node: &str) -> Vec<Arc<Value>> {

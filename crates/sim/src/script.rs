@@ -100,6 +100,8 @@ pub enum Event {
     },
     /// The API server forgets old versions.
     Compact,
+    /// A user deletes all revisions but the newest of each owner.
+    DeleteOldRevisions,
     /// A policy forbids such requests from now on.
     Forbid {
         /// How they ask.
@@ -146,6 +148,7 @@ impl fmt::Display for Event {
             Self::Isolate { slot, lasts } => write!(f, "manager {slot} cannot reach the server for {lasts:?}"),
             Self::ClockJump { slot, seconds } => write!(f, "the clock of manager {slot} jumps by {seconds} s"),
             Self::Compact => f.write_str("the API server forgets old versions"),
+            Self::DeleteOldRevisions => f.write_str("a user deletes all revisions but the newest"),
             Self::Forbid { method, resource } => write!(f, "a policy forbids {method} of {resource}"),
             Self::Allow => f.write_str("the policy is gone"),
             Self::Checkpoint => f.write_str("whatever can go on has gone on"),

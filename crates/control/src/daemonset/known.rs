@@ -230,7 +230,7 @@ pub(super) fn current(
     match revision::current(named, &update.meta.key.name, &all, of_pods) {
         Current::Known(found) => (called(revisions, &found.name).unwrap_or(update).clone(), false),
         Current::Newest => (update.clone(), false),
-        Current::Gone => (update.clone(), true),
+        Current::Gone => (update.clone(), !is_on(Mutant::GoneIsNewest)),
     }
 }
 

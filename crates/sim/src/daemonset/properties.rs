@@ -12,6 +12,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 
 use super::forbidden::has_gone_on;
+use super::gone::stays_held;
 use super::held::Held;
 use super::rollout::Rollout;
 use super::view::{
@@ -105,7 +106,8 @@ impl Properties for DaemonSetProperties {
     }
 
     fn has_gone_on(&self, server: &Server) -> Result<(), String> {
-        has_gone_on(server)
+        has_gone_on(server)?;
+        stays_held(server)
     }
 
     fn is_settled(&self, server: &Server) -> Result<(), String> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{NAME, NAMESPACE, forbidden, haste, story};
+use super::{NAME, NAMESPACE, forbidden, gone, haste, story};
 use crate::faults::Weather;
 use crate::nodes::{DISK, DISKS, Nodes, node_comes};
 use crate::script::{Edit, Event, Script};
@@ -17,6 +17,7 @@ pub fn script(seed: u64) -> Script {
     match random.u8(0..24) {
         0 => return forbidden::forbid(second(seed), &mut random),
         1 => return haste::crowd(second(seed), &mut random),
+        2 => return gone::lose(second(seed), &mut random),
         _ => {}
     }
     let mut random = fastrand::Rng::with_seed(seed ^ 0x0057_0217);
