@@ -71,7 +71,7 @@ impl Webhooks {
         let Options { listen, reach, source, callers, namespace } = self.options;
         shared.readiness.note(PART, false);
         let stop = shared.stop.clone();
-        let known = Surroundings::start(&shared.plain, &shared.env, &stop);
+        let known = Surroundings::start(&shared.plain, &shared.recovery, &shared.env, &stop);
         let identity = Identity::default();
         let registrar = Arc::new(Registrar {
             plain: shared.plain.clone(),

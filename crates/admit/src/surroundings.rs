@@ -11,6 +11,7 @@ use dapple_api::group::NodeGroup;
 use dapple_api::pool::{NodePool, Subject, YurtAppConfigurationReplacement};
 use dapple_control::client::in_words;
 use dapple_control::env::{Backoff, Env};
+use dapple_control::retry::{Recovery, Retry, is_expired};
 use dapple_plan::census::Census;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -121,9 +122,12 @@ impl Kept<DynamicObject> for Replacements {
 
 impl Surroundings {
     /// Starts to watch, until stopped.
-    pub fn start(client: &Client, env: &Env, stop: &CancellationToken) -> Arc<Self> {
+    pub fn start(client: &Client, recovery: &Recovery, env: &Env, stop: &CancellationToken) -> Arc<Self> {
         let known = Arc::new(Self { unknown: AtomicUsize::new(4), ..Self::default() });
-        let follower = || Follower { known: known.clone(), env: env.clone(), stop: stop.clone() };
+        let follower = || {
+            let retry = Retry::new(BACKOFF, recovery.clone(), env.clone());
+            Follower { known: known.clone(), retry, stop: stop.clone() }
+        };
         let config = watcher::Config::default;
         let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
         tokio::spawn(follower().follow(move || watcher(nodes.clone(), config()), |known| &known.census));
@@ -199,35 +203,39 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 
 struct Follower {
     known: Arc<Surroundings>,
-    env: Env,
+    retry: Retry,
     stop: CancellationToken,
 }
 
 impl Follower {
     /// Keeps something by a watch.
-    async fn follow<K, T, S>(self, watch: impl Fn() -> S, of: impl Fn(&Surroundings) -> &RwLock<T>)
+    async fn follow<K, T, S>(mut self, watch: impl Fn() -> S, of: impl Fn(&Surroundings) -> &RwLock<T>)
     where
         K: ResourceExt + Clone + Debug,
         T: Kept<K>,
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
         let kept = of(&self.known);
-        let (mut failures, mut is_known, mut listed) = (0, false, BTreeSet::new());
-        let events = watch();
-        tokio::pin!(events);
+        let (mut is_listing, mut is_known, mut listed) = (false, false, BTreeSet::new());
+        let mut events = Box::pin(watch());
         loop {
             let event = tokio::select! { biased; () = self.stop.cancelled() => return, event = events.next() => event };
             match event {
                 Some(Ok(event)) => {
-                    failures = if matches!(event, Event::Init) { failures } else { 0 };
+                    if !matches!(event, Event::Init) {
+                        self.retry.succeed();
+                        is_listing = false;
+                    }
                     let is_whole = matches!(event, Event::InitDone);
                     take_in(kept, event, &mut listed);
                     if is_whole && !std::mem::replace(&mut is_known, true) {
                         self.known.note_known();
                     }
                 }
+                Some(Err(error)) if is_expired(&error) && !std::mem::replace(&mut is_listing, true) => {
+                    events = Box::pin(watch());
+                }
                 Some(Err(error)) => {
-                    failures += 1;
                     // A kind that is not installed has no objects.
                     if is_missing(&error) && !std::mem::replace(&mut is_known, true) {
                         self.known.note_known();
@@ -235,8 +243,8 @@ impl Follower {
                     if !is_missing(&error) {
                         warn!(error = in_words(&error), "a watch of the webhooks broke; trying again");
                     }
-                    let pause = BACKOFF.delay(failures, &self.env);
-                    tokio::select! { biased; () = self.stop.cancelled() => return, () = tokio::time::sleep(pause) => {} }
+                    let pause = self.retry.fail();
+                    tokio::select! { biased; () = self.stop.cancelled() => return, () = self.retry.pause(pause) => {} }
                 }
                 None => return,
             }

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::install::{find_crd, is_served};
 use crate::metrics::Metrics;
+use crate::retry::Recovery;
 
 /// How often to look whether a family may be served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -52,9 +53,10 @@ impl Family {
     }
 
     /// Waits until the cluster lets this family be served. `on_look` is told whether the cluster's answer is known.
-    pub(crate) async fn ours(self, client: &Client, metrics: &Metrics, on_look: impl Fn(bool)) {
+    pub(crate) async fn ours(self, client: &Client, recovery: &Recovery, metrics: &Metrics, on_look: impl Fn(bool)) {
         let mut said = None;
         loop {
+            let known = recovery.count();
             let standing = self.standing(client).await;
             metrics.family_serving(self.name(), standing == Standing::Ours);
             if standing == Standing::Ours {
@@ -66,7 +68,7 @@ impl Family {
                 warn!(family = self.name(), "off: {standing}");
             }
             said = Some(standing);
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::select! { biased; _ = recovery.after(known) => {}, () = tokio::time::sleep(LOOK_AGAIN) => {} }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::events::{EventType, Recorder, Report};
 use crate::gates::Gates;
 use crate::metrics::Metrics;
 use crate::observed::{Observed, Wire};
+use crate::retry::{Recovery, Retry, is_expired};
 use crate::signal::Signal;
 use crate::store::{Cached, Change, Store};
 
@@ -36,6 +37,8 @@ pub struct Feeds {
     pub gates: Gates,
     /// The term in which this process leads.
     pub leading: Signal,
+    /// When the API server is back.
+    pub recovery: Recovery,
     /// Ends all watches.
     pub stop: CancellationToken,
 }
@@ -73,7 +76,8 @@ impl Feeds {
         let watch = || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
         let mut term = self.leading.get();
         store.begin(term);
-        let (mut events, mut failures) = (watch(), 0);
+        let mut retry = Retry::new(BACKOFF, self.recovery.clone(), self.env.clone());
+        let (mut events, mut is_listing) = (watch(), false);
         loop {
             let event = tokio::select! {
                 biased;
@@ -92,7 +96,8 @@ impl Feeds {
                     *last_told.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     // An `Init` only says that a list is about to be tried.
                     if !matches!(event, Event::Init) {
-                        failures = 0;
+                        retry.succeed();
+                        is_listing = false;
                     }
                     if matches!(event, Event::InitDone) && !store.is_synced() {
                         info!(kind, objects = store.len(), "first full view");
@@ -103,16 +108,21 @@ impl Feeds {
                     }
                     store.note_synced();
                 }
-                Some(Err(error)) => {
-                    failures += 1;
+                // The API server is there: to wait once more would be in vain. Unless this is so again, without a list.
+                Some(Err(error)) if is_expired(&error) && !std::mem::replace(&mut is_listing, true) => {
                     self.metrics.watch_error(kind);
-                    let pause = BACKOFF.delay(failures, &self.env);
+                    info!(kind, "the watch is too old; listing anew");
+                    events = watch();
+                }
+                Some(Err(error)) => {
+                    self.metrics.watch_error(kind);
+                    let pause = retry.fail();
                     warn!(kind, error = in_words(&error), ?pause, "the watch broke; trying again");
                     tokio::select! {
                         biased;
                         () = self.stop.cancelled() => return,
                         _ = self.leading.until(|now| now > term) => {}
-                        () = tokio::time::sleep(pause) => {}
+                        () = retry.pause(pause) => {}
                     }
                 }
                 None => return,

@@ -27,10 +27,14 @@ use tracing::{debug, info, warn};
 
 use crate::client::in_words;
 use crate::env::Env;
+use crate::retry::Recovery;
 use crate::signal::Signal;
 
 /// The lengths that a lease can have, in seconds. Under three there is no room for a renewal.
 pub const LENGTHS: RangeInclusive<u64> = 3..=3_600;
+
+/// An API server that fails is asked so often, however long the lease: others wait to hear that it is back.
+const RETRY_FAILED: Duration = Duration::from_secs(1);
 
 /// How long a lease lasts and how often it is renewed.
 #[derive(Debug, Clone, Copy)]
@@ -153,6 +157,9 @@ pub struct Elector {
     fence: Fence,
     env: Env,
     leading: Signal,
+    recovery: Recovery,
+    /// Whether the API server did not answer the last try.
+    is_failing: bool,
     /// How often we have come to hold the lease.
     term: u64,
     /// Whether nobody else can have held it since we last knew that we did.
@@ -175,6 +182,8 @@ impl Elector {
             fence,
             env,
             leading: Signal::default(),
+            recovery: Recovery::default(),
+            is_failing: false,
             term: 0,
             is_held: false,
             known: None,
@@ -187,17 +196,27 @@ impl Elector {
         self.leading.clone()
     }
 
+    /// When the API server is back after it failed. Of all that is asked of it, the lease is asked for most often.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery.clone()
+    }
+
     /// Takes part until `stop`, then gives the lease back if it is ours. `idle` ends when our own last writes are done:
     /// the lease is not given back before.
     pub async fn run(mut self, stop: CancellationToken, idle: impl Future<Output = ()>) {
         loop {
             self.try_to_lead().await;
-            // Standbys come at different times; a leader comes early, so that the fence never closes on it by chance.
-            let pause = self.terms.retry.mul_f64(if self.is_leading() { 1.0 } else { 1.0 + self.env.fraction() / 5.0 });
-            tokio::select! { biased; () = stop.cancelled() => break, () = tokio::time::sleep(pause) => {} }
+            tokio::select! { biased; () = stop.cancelled() => break, () = tokio::time::sleep(self.rest()) => {} }
         }
         tokio::select! { biased; () = idle => {}, () = self.keep_renewing() => {} }
         self.release().await;
+    }
+
+    /// How long to wait before the next try.
+    fn rest(&self) -> Duration {
+        let retry = if self.is_failing { self.terms.retry.min(RETRY_FAILED) } else { self.terms.retry };
+        // Standbys come at different times; a leader comes early, so that the fence never closes on it by chance.
+        retry.mul_f64(if self.is_leading() { 1.0 } else { 1.0 + self.env.fraction() / 5.0 })
     }
 
     /// Takes the lease if it can be had, or renews it.
@@ -209,21 +228,28 @@ impl Elector {
     /// One try, bounded in time: an API server that does not answer must not keep us from noticing that we are late.
     async fn turn(&mut self) {
         let limit = self.terms.retry.max(self.terms.renew_within / 2);
-        match tokio::time::timeout(limit, self.try_once()).await {
-            Ok(Ok(())) => {}
+        let answer = tokio::time::timeout(limit, self.try_once()).await;
+        if !matches!(answer, Ok(Ok(()))) {
+            self.known = None;
+        }
+        let is_failing = match answer {
+            Ok(Ok(())) => false,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-                self.known = None;
                 let remedy = "create it with `dapple up --cluster`, or choose another with --namespace";
                 warn!(lease = %self.name, error = %status.message, remedy, "the lease has no namespace; trying again");
+                false
             }
             Ok(Err(error)) => {
-                self.known = None;
                 warn!(lease = %self.name, error = in_words(&error), "could not read or renew the lease; trying again");
+                true
             }
             Err(_) => {
-                self.known = None;
                 warn!(lease = %self.name, ?limit, "the API server did not answer about the lease; trying again");
+                true
             }
+        };
+        if std::mem::replace(&mut self.is_failing, is_failing) && !is_failing {
+            self.recovery.note();
         }
     }
 

@@ -22,6 +22,7 @@ pub mod observed;
 pub mod partition;
 pub mod port;
 pub mod queue;
+pub mod retry;
 pub mod serve;
 pub mod signal;
 pub mod slim;

@@ -21,6 +21,7 @@ use crate::group::Groups;
 use crate::lease::{Elector, Fence, Terms};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
 use crate::signal::Signal;
 use crate::worker::{self, Reconcile};
@@ -74,6 +75,8 @@ pub struct Shared {
     pub guarded: kube::Client,
     /// The term in which this process leads.
     pub leading: Signal,
+    /// When the API server is back.
+    pub recovery: Recovery,
     /// What has to be there before the process is ready.
     pub readiness: Readiness,
     /// Where to count.
@@ -138,6 +141,7 @@ pub async fn work<F: Future<Output = ()>>(
         plain,
         guarded: client.clone(),
         leading: leading.clone(),
+        recovery: elector.recovery(),
         readiness: readiness.clone(),
         metrics: metrics.clone(),
         env: env.clone(),
@@ -155,6 +159,7 @@ pub async fn work<F: Future<Output = ()>>(
         recorder: Arc::new(recorder),
         gates: options.gates,
         leading: leading.clone(),
+        recovery: elector.recovery(),
         stop: stop.clone(),
     };
     let mut families = JoinSet::new();
@@ -175,7 +180,8 @@ pub async fn work<F: Future<Output = ()>>(
 async fn run_family(family: Family, feeds: Feeds, readiness: Readiness, workers: usize, leading: Signal) {
     while !feeds.stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
-        let ours = family.ours(&feeds.client, &feeds.metrics, |known| readiness.note(family.name(), known));
+        let ours =
+            family.ours(&feeds.client, &feeds.recovery, &feeds.metrics, |known| readiness.note(family.name(), known));
         tokio::select! { biased; () = feeds.stop.cancelled() => return, () = ours => {} }
         readiness.note(family.name(), false);
         let feeds = Feeds { stop: feeds.stop.child_token(), ..feeds.clone() };
@@ -207,7 +213,15 @@ async fn run_controller<C: Reconcile>(
     leading: Signal,
     on_ready: impl FnOnce(),
 ) {
-    let work = worker::run(controller.clone(), queue, workers, leading, feeds.metrics.clone(), feeds.stop.clone());
+    let work = worker::run(
+        controller.clone(),
+        queue,
+        workers,
+        leading,
+        feeds.recovery.clone(),
+        feeds.metrics.clone(),
+        feeds.stop.clone(),
+    );
     let ready = async {
         controller.ready(0).await;
         on_ready();

@@ -38,9 +38,17 @@ struct State<K> {
     /// Keys to work on later, by time.
     delayed: BTreeMap<(Instant, u64), K>,
     keys: BTreeMap<K, Place>,
-    failures: BTreeMap<K, u32>,
+    failures: BTreeMap<K, Failures>,
     next: u64,
     closed: bool,
+}
+
+/// What is known of a key that fails.
+#[derive(Clone, Copy, Default)]
+struct Failures {
+    in_a_row: u32,
+    /// Whether its backoff was ended early, and none has passed since.
+    was_early: bool,
 }
 
 /// Where a key is.
@@ -145,12 +153,19 @@ impl<K: Ord + Clone> Queue<K> {
             }
             Ended::Failed => {
                 let failures = state.failures.entry(key.clone()).or_default();
-                *failures = failures.saturating_add(1);
-                Some(self.backoff.delay(*failures, &self.env))
+                failures.in_a_row = failures.in_a_row.saturating_add(1);
+                Some(self.backoff.delay(failures.in_a_row, &self.env))
             }
         };
         state.put_back(key, delay);
         drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Ends the backoffs of keys that failed: what they failed for may be over. A key that fails again waits to the end of
+    /// its next one.
+    pub fn end_backoffs(&self) {
+        self.lock().end_backoffs();
         self.wake.notify_one();
     }
 
@@ -211,8 +226,23 @@ impl<K: Ord + Clone> State<K> {
                 break;
             }
             let key = entry.remove();
+            if let Some(failures) = self.failures.get_mut(&key) {
+                failures.was_early = false;
+            }
             self.make_ready(key, Urgency::Change);
         }
+    }
+
+    fn end_backoffs(&mut self) {
+        let mut early = Vec::new();
+        for (key, failures) in self.failures.iter_mut().filter(|(_, failures)| !failures.was_early) {
+            if let Some(Place::Delayed { at }) = self.keys.get(key) {
+                failures.was_early = true;
+                self.delayed.remove(at);
+                early.push(key.clone());
+            }
+        }
+        early.into_iter().for_each(|key| self.make_ready(key, Urgency::Change));
     }
 
     fn take(&mut self) -> Option<Taken<K>> {

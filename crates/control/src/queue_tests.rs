@@ -93,6 +93,35 @@ async fn again_comes_after_its_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_backoff_that_is_ended_early_is_not_ended_so_again() {
+    let queue = queue();
+    let fail = async || {
+        let taken = queue.take().await.expect("open");
+        queue.finish(&taken.key, Ended::Failed);
+    };
+    queue.add("a", Urgency::Change);
+    queue.add("b", Urgency::Change);
+    for _ in 0..2 {
+        fail().await;
+    }
+    queue.add("later", Urgency::Change);
+    let later = queue.take().await.expect("open");
+    queue.finish(&later.key, Ended::Again(FIRST * 100));
+    queue.end_backoffs();
+    assert_eq!(queue.depth(), 2, "both that failed, and not the one that comes later");
+    for _ in 0..2 {
+        fail().await;
+    }
+    queue.end_backoffs();
+    assert_eq!(queue.depth(), 0, "they failed again: now they wait to the end");
+    for _ in 0..2 {
+        fail().await;
+    }
+    queue.end_backoffs();
+    assert_eq!(queue.depth(), 2, "their backoffs have passed since");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_ends_every_waiting_worker() {
     let queue = queue();
     let workers: Vec<_> = (0..3)

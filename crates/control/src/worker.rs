@@ -15,6 +15,7 @@ use crate::failing::{Failing, Failure};
 use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
+use crate::retry::Recovery;
 use crate::signal::Signal;
 
 /// The fence closes a moment before the workers hear of it: no need to try in a loop meanwhile.
@@ -41,6 +42,7 @@ pub async fn run<C: Reconcile>(
     queue: Arc<Queue<C::Key>>,
     workers: usize,
     leading: Signal,
+    recovery: Recovery,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
@@ -61,7 +63,14 @@ pub async fn run<C: Reconcile>(
     for _ in 0..workers {
         running.spawn(shift.clone().work(leading.clone(), stop.clone()));
     }
-    stop.cancelled().await;
+    let waking = async {
+        let mut known = recovery.count();
+        loop {
+            known = recovery.after(known).await;
+            queue.end_backoffs();
+        }
+    };
+    tokio::select! { biased; () = stop.cancelled() => {}, () = waking => {} }
     queue.close();
     while running.join_next().await.is_some() {}
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dapple_admit::surroundings::Surroundings;
 use dapple_control::env::Env;
+use dapple_control::retry::Recovery;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -41,7 +42,7 @@ fn api_server(lists_nodes: Arc<AtomicBool>) -> Client {
 async fn nobody_judges_before_nodes_are_known() {
     let lists_nodes = Arc::new(AtomicBool::new(false));
     let stop = CancellationToken::new();
-    let known = Surroundings::start(&api_server(lists_nodes.clone()), &Env::system(), &stop);
+    let known = Surroundings::start(&api_server(lists_nodes.clone()), &Recovery::default(), &Env::system(), &stop);
     assert!(timeout(Duration::from_secs(600), known.read_once()).await.is_err(), "there may be nodes");
     lists_nodes.store(true, Ordering::Relaxed);
     timeout(Duration::from_secs(600), known.read_once()).await.expect("kinds that are not served have no objects");
