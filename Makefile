@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench strangers sim fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench strangers outage sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -29,6 +29,9 @@ bench:               ## Measures; every figure is a ratio taken in one run
 strangers:           ## Writes while strangers hold every connection, and the API server comes anew
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission strangers
+
+outage:              ## The first write after minutes without an API server, with 10,000 nodes
+	cargo run --release -p dapple-bench --bin outage
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family

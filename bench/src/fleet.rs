@@ -122,13 +122,22 @@ impl Bench {
 
     /// Writes that our manager has sent.
     pub async fn writes(&self) -> anyhow::Result<f64> {
+        self.requests(|line| !line.contains("\"GET\"")).await
+    }
+
+    /// Reads that our manager has sent: of one object, a page of a list, or the begin of a watch.
+    pub async fn reads(&self) -> anyhow::Result<f64> {
+        self.requests(|line| line.contains("\"GET\"")).await
+    }
+
+    async fn requests(&self, is_such: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
-        let is_write = |line: &&str| line.starts_with("rest_client_requests_total") && !line.contains("\"GET\"");
-        Ok(text.lines().filter(is_write).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        let is_such = |line: &&str| line.starts_with("rest_client_requests_total") && is_such(line);
+        Ok(text.lines().filter(is_such).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
 
     /// Deletes a set with its pods, and waits until they are gone.

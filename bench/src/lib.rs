@@ -8,3 +8,4 @@ pub mod goals;
 pub mod kinds;
 pub mod measure;
 pub mod objects;
+pub mod restart;

@@ -8,6 +8,7 @@ pub mod authority;
 pub mod callers;
 pub mod daemonset;
 pub mod hooks;
+pub mod install;
 pub mod memory;
 pub mod prove;
 pub mod register;

@@ -83,6 +83,12 @@ pub enum Error {
         /// Which one.
         secret: String,
     },
+    /// There is nothing to register in.
+    #[error("there is no {configuration}, and the manager may not make it: `dapple up --cluster` does")]
+    Missing {
+        /// Which one.
+        configuration: String,
+    },
     /// The API server would ask, and nobody answer.
     #[error(
         "Service {service} leads to no manager that is ready, so nothing is registered: make the Service, or name another \
@@ -404,14 +410,10 @@ impl Registrar {
                 request(&self.guarded, Method::PUT, &format!("{path}/{name}"), Some(&wanted))
                     .await
                     .map_err(refused(what()))?;
-                info!(configuration = name, "mended");
+                info!(configuration = name, "the API server is told whom to ask");
                 Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                request(&self.guarded, Method::POST, &path, Some(wanted)).await.map_err(refused(what()))?;
-                info!(configuration = name, "registered");
-                Ok(())
-            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Error::Missing { configuration: what() }),
             Err(error) => Err(refused(what())(error)),
         }
     }

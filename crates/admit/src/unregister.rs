@@ -24,6 +24,7 @@ pub async fn notice(shared: Shared) {
     for wanted in registered() {
         if let Ok(Some(found)) = find(&shared.plain, &wanted).await
             && is_ours(&found)
+            && found["webhooks"].as_array().is_some_and(|hooks| !hooks.is_empty())
         {
             warn!(
                 configuration = wanted["metadata"]["name"].as_str(),

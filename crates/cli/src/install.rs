@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use dapple_admit::install::install_configurations;
 use dapple_admit::unregister::unregister;
 use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
@@ -29,11 +30,12 @@ pub(crate) fn manager_account(namespace: &str) -> ServiceAccount {
     ServiceAccount { namespace: namespace.to_owned(), name: "dapple-manager".to_owned() }
 }
 
-/// Installs the CRDs, the manager's permissions, and the policies on who may write what makes it change pods. Returns the
+/// Installs the CRDs, the manager's permissions, configurations for its webhooks, and the policies on who may write what makes it change pods. Returns the
 /// CRDs that another product serves.
 pub(crate) async fn install(client: &Client, namespace: &str) -> anyhow::Result<Vec<String>> {
     let crds = install_crds(client).await.context("cannot install the CRDs")?;
     apply_yaml(client, &permissions(namespace)).await.context("cannot install the manager's permissions")?;
+    install_configurations(client).await.context("cannot install the webhook configurations")?;
     install_policies(client, &manager_account(namespace))
         .await
         .context("cannot install the policies on who may write what makes dapple change pods")?;

@@ -240,7 +240,7 @@ pub async fn apply_yaml(client: &Client, text: &str) -> Result<(), Error> {
 }
 
 /// The objects of a YAML text.
-pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Error> {
+pub fn documents(text: &str) -> Result<Vec<Value>, Error> {
     let mut documents = serde_saphyr::from_multiple::<Value>(text).map_err(|error| Error::Yaml(error.to_string()))?;
     for (index, document) in documents.iter().enumerate().filter(|(_, document)| !document.is_null()) {
         if let Some(field) = ["apiVersion", "kind"].into_iter().find(|field| !document[*field].is_string()) {

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
+use dapple_admit::install::install_configurations;
 use dapple_bench::fleet::{Used, until, used};
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_testbed::balancer::{Backend, Balancer, is_ready};
@@ -82,6 +83,7 @@ impl Hooked {
         let client = cluster.client().await?;
         install_crds(&client).await?;
         apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await?;
+        install_configurations(&client).await?;
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
         let address = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], cluster.choose_port()?)));
         let backend = || anyhow::Ok(Backend { address: address()?, health: address()? });

@@ -1,16 +1,14 @@
 //! Whether writes go on while strangers hold every connection that they can have, and the API server comes anew.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use dapple_bench::fleet::until;
 use dapple_bench::goals::check;
-use http::Request;
-use rustix::process::{Pid, Signal, kill_process};
+use dapple_bench::restart::restart;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
@@ -27,8 +25,6 @@ const ADDRESSES: [u8; 2] = [1, 2];
 const ASKING: u32 = 24;
 const WRITES: Pace = Pace { per_second: 5, seconds: 20 };
 const TYPOS: usize = 20;
-/// An API server that comes back takes no longer.
-const BACK_WITHIN: Duration = Duration::from_secs(120);
 
 pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     let hooked = Hooked::start(1).await?;
@@ -44,7 +40,7 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     }
     until("they are all there", || async { Ok(opened.load(Ordering::Relaxed) >= HOLDERS * ADDRESSES.len()) }).await?;
     writes(&hooked, "while they hold on", missed).await?;
-    let (mut api_server, took) = restarted(&hooked).await?;
+    let (_again, took) = restart(&hooked.cluster, &hooked.client, Duration::ZERO).await?;
     println!("  the API server was killed, and is back after {:.1} s", took.as_secs_f64());
     writes(&hooked, "after the API server came anew", missed).await?;
     let closed = closed(hooked.backends[0].health).await?;
@@ -53,11 +49,7 @@ pub(crate) async fn run(missed: &mut Vec<String>) -> anyhow::Result<()> {
     drop(holders);
     typos(&hooked, missed).await?;
     drop(manager);
-    let stopped = hooked.stop().await;
-    // It is ours, and nobody else's.
-    _ = api_server.kill();
-    _ = api_server.wait();
-    stopped
+    hooked.stop().await
 }
 
 /// Writes at a pace; not one may fail.
@@ -89,37 +81,6 @@ async fn hold(to: SocketAddr, peer: u8, opened: Arc<AtomicUsize>) {
         _ = held.await;
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// Kills the API server and starts it as it was. How long it was away.
-async fn restarted(hooked: &Hooked) -> anyhow::Result<(Child, Duration)> {
-    let processes = hooked.cluster.processes();
-    let (_, id) = processes.iter().find(|(name, _)| name == "kube-apiserver").context("there is no API server")?;
-    let line = std::fs::read(format!("/proc/{}/cmdline", id.pid))?;
-    let words: Vec<&str> = line.split(|byte| *byte == 0).map(std::str::from_utf8).collect::<Result<_, _>>()?;
-    let [program, args @ .., _] = words.as_slice() else { anyhow::bail!("the API server has no command line") };
-    let program = std::fs::read_link(format!("/proc/{}/exe", id.pid)).unwrap_or_else(|_| (*program).into());
-    kill_process(Pid::from_raw(id.pid).context("no process")?, Signal::KILL)?;
-    let begun = Instant::now();
-    until("the API server is gone", || async { Ok(!id.is_alive()) }).await?;
-    let start = || {
-        let log = std::fs::File::create(hooked.cluster.log("kube-apiserver-again"))?;
-        Command::new(&program).args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
-    };
-    let mut child = start()?;
-    loop {
-        let ready = Request::get("/readyz").body(Vec::new())?;
-        if hooked.client.request_text(ready).await.is_ok_and(|said| said == "ok") {
-            break;
-        }
-        ensure!(begun.elapsed() < BACK_WITHIN, "the API server is not back after {BACK_WITHIN:?}");
-        // The port of the one before may be taken for a moment.
-        if child.try_wait()?.is_some() {
-            child = start()?;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok((child, begun.elapsed()))
 }
 
 /// What the manager says of connections that it has closed.

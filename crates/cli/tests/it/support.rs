@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
+use dapple_admit::install::install_configurations;
 use dapple_api::group::NodeGroup;
 use dapple_control::install::{apply, apply_yaml, install_crds};
 use dapple_testbed::progress::Quiet;
@@ -45,6 +46,7 @@ pub(crate) async fn own_cluster() -> (Cluster, Client) {
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();
     apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await.unwrap();
+    install_configurations(&client).await.unwrap();
     (cluster, client)
 }
 

@@ -233,11 +233,22 @@ async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
     })
     .await;
     ok(&hooked.kubectl(&["delete", "mutatingwebhookconfiguration/dapple-defaults"], ""));
-    eventually("what somebody deleted comes back", || async {
-        let said = hooked.kubectl(&["get", "mutatingwebhookconfiguration/dapple-defaults"], "");
-        if said.status.success() { Ok(()) } else { Err(text(&said.stderr)) }
+    eventually("the manager says what is missing, and may not make it", || async {
+        let said = manager.log_text();
+        let missing =
+            "no MutatingWebhookConfiguration dapple-defaults, and the manager may not make it: `dapple up --cluster`";
+        if said.contains(missing) { Ok(()) } else { Err(said) }
     })
     .await;
+    let admin = hooked.cluster.admin_kubeconfig().to_str().unwrap();
+    ok(&dapple(&["up", "--cluster", "--yes", "--kubeconfig", admin]));
+    eventually("what somebody deleted comes back, and what is in it", || async {
+        let said =
+            hooked.kubectl(&["get", "mutatingwebhookconfiguration/dapple-defaults", "-o", "jsonpath={.webhooks}"], "");
+        if said.status.success() && text(&said.stdout).contains("caBundle") { Ok(()) } else { Err(text(&said.stderr)) }
+    })
+    .await;
+    assert_eq!(webhook().await.as_ref(), Some(&right), "installing again leaves the others as they are");
 
     a_pool_with_nodes_is_kept(&hooked).await;
     let out = ["down", "--cluster", "--yes", "--kubeconfig", hooked.cluster.admin_kubeconfig().to_str().unwrap()];

@@ -12,7 +12,7 @@ use dapple_control::client::Limits;
 use dapple_control::env::{Clock, Env};
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
-use dapple_control::install::install_crds;
+use dapple_control::install::{apply_yaml, install_crds};
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_testbed::Cluster;
@@ -25,6 +25,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
+
+/// The manager's rights, and no others.
+const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
 
 /// The shared cluster, with our CRDs.
 pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
@@ -88,7 +91,7 @@ impl Drop for Manager {
     }
 }
 
-/// Starts a manager whose lease is named `lease`, as administrator.
+/// Starts a manager whose lease is named `lease`, with exactly the rights that installing gives it.
 pub(crate) async fn manager(cluster: &Cluster, lease: &str) -> Manager {
     manager_with(cluster, lease, Gates::default()).await
 }
@@ -110,7 +113,10 @@ pub(crate) async fn manager_ahead(cluster: &Cluster, lease: &str, by: Duration) 
 }
 
 async fn manager_in(cluster: &Cluster, lease: &str, gates: Gates, env: Env) -> Manager {
-    let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
+    apply_yaml(&cluster.client().await.unwrap(), include_str!("../../../../config/rbac.yaml")).await.unwrap();
+    // A group of its own gives each manager a certificate of its own.
+    let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[lease]).await.unwrap();
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     // Of those that no connection of somebody's gets meanwhile.
     let address = SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
@@ -128,7 +134,7 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
         families: BTreeSet::from(Family::ALL),
         listen: address,
         identity: format!("test-{lease}"),
-        namespace: "default".into(),
+        namespace: "dapple-system".into(),
         lease: lease.into(),
         terms: Terms::default(),
         limits: Limits::default(),

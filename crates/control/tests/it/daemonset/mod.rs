@@ -9,6 +9,7 @@ mod down;
 mod events;
 mod failing;
 mod fields;
+mod forged;
 mod gate;
 mod half_done;
 mod held;
