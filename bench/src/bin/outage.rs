@@ -28,7 +28,7 @@ async fn main() -> anyhow::Result<()> {
     if run_manager_if_asked().await? {
         return Ok(());
     }
-    eprintln!("making {NODES} nodes ...");
+    println!("making {NODES} nodes ...");
     let bench = Bench::start(NODES).await?;
     let client = bench.cluster.client().await?;
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default().limit(1)).await?;
@@ -39,13 +39,14 @@ async fn main() -> anyhow::Result<()> {
     sets.create(&PostParams::default(), &set).await?;
     let live = || async { anyhow::Ok(pods.list_metadata(&ListParams::default().labels("app=agent")).await?.items) };
     until("its pod is there", || async { Ok(!live().await?.is_empty()) }).await?;
-    let before = live().await?.first().map(ResourceExt::name_any).context("the pod is gone")?;
-    eprintln!("the API server is away for {AWAY:?} ...");
+    let before = live().await?.into_iter().next().context("the pod is gone")?;
+    println!("the API server is away for {AWAY:?} ...");
     let (_again, start) = restart(&bench.cluster, &client, AWAY).await?;
     let (back, reads) = (Instant::now(), bench.reads().await?);
     // Something to do: a pod that is gone without anybody having been told.
-    pods.delete(&before, &DeleteParams::default().grace_period(0)).await?;
-    while live().await?.iter().all(|pod| pod.name_any() == before) {
+    pods.delete(&before.name_any(), &DeleteParams::default().grace_period(0)).await?;
+    // Its successor has its name.
+    while live().await?.iter().all(|pod| pod.uid() == before.uid()) {
         ensure!(back.elapsed() < PATIENCE, "no pod was made within {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -303,26 +303,23 @@ impl Run {
                 }
             }
             Event::Compact => self.sim.server.compact(),
-            Event::DeleteOldRevisions => {
-                for revision in self.old_revisions() {
-                    let (namespace, name) = (&revision["metadata"]["namespace"], &revision["metadata"]["name"]);
-                    let path =
-                        format!("/apis/apps/v1/namespaces/{}/controllerrevisions/{}", text(namespace), text(name));
-                    self.sim.ask(Actor::User, Method::DELETE, &path, None);
-                }
-            }
+            Event::DeleteOldRevisions => self.delete_old_revisions(),
             Event::Forbid { method, resource } => self.sim.server.forbid(method, resource),
             Event::Allow => self.sim.server.allow(),
             Event::Checkpoint => self.sim.check(),
         }
     }
 
-    fn old_revisions(&self) -> Vec<Arc<Value>> {
+    fn delete_old_revisions(&self) {
         let all = self.sim.server.list("controllerrevisions.apps");
-        let (owner, number) =
-            (|of: &Value| of["metadata"]["ownerReferences"].clone(), |of: &Value| of["revision"].as_i64());
+        let owner = |of: &Value| of["metadata"]["ownerReferences"].clone();
+        let number = |of: &Value| of["revision"].as_i64();
         let is_old = |one: &&Arc<Value>| all.iter().any(|of| owner(of) == owner(one) && number(of) > number(one));
-        all.iter().filter(is_old).cloned().collect()
+        for revision in all.iter().filter(is_old) {
+            let (namespace, name) = (&revision["metadata"]["namespace"], &revision["metadata"]["name"]);
+            let path = format!("/apis/apps/v1/namespaces/{}/controllerrevisions/{}", text(namespace), text(name));
+            self.sim.ask(Actor::User, Method::DELETE, &path, None);
+        }
     }
 
     fn pods_on(&self, node: &str) -> Vec<Arc<Value>> {
