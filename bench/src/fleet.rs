@@ -125,9 +125,9 @@ impl Bench {
         self.requests(|line| !line.contains("\"GET\"")).await
     }
 
-    /// Reads that our manager has sent: of one object, a page of a list, or the begin of a watch.
+    /// Reads of our manager that were answered: of one object, a page of a list, or the begin of a watch.
     pub async fn reads(&self) -> anyhow::Result<f64> {
-        self.requests(|line| line.contains("\"GET\"")).await
+        self.requests(|line| line.contains("\"GET\"") && !line.contains("<error>")).await
     }
 
     async fn requests(&self, is_such: impl Fn(&str) -> bool) -> anyhow::Result<f64> {

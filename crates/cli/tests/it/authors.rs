@@ -139,11 +139,17 @@ async fn overrides(writer: &User, deploys: &User) {
 const SETS: &str = "/apis/apps.kruise.io/v1beta1/namespaces/default/daemonsets";
 const REVISIONS: &str = "/apis/apps/v1/namespaces/default/controllerrevisions";
 
-fn revision(name: &str, owner: Option<(&str, &str, &str)>) -> Value {
-    let owners = |(api_version, kind, name): (&str, &str, &str)| json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": "u", "controller": true}]);
+/// Names an object as the owner. The garbage collector deletes what has an owner that is not there.
+fn owned_by(owner: &Value) -> Value {
+    let metadata = &owner["metadata"];
+    json!([{"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": metadata["name"], "uid": metadata["uid"],
+        "controller": true}])
+}
+
+fn revision(name: &str, owner: Option<&Value>) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": 9, "data": {"spec": {"template": {}}},
-        "metadata": {"name": name, "labels": {"app": "agent"}, "ownerReferences": owner.map_or(json!([]), owners)},
+        "metadata": {"name": name, "labels": {"app": "agent"}, "ownerReferences": owner.map_or(json!([]), owned_by)},
     })
 }
 
@@ -179,32 +185,37 @@ async fn revisions(cluster: &Cluster, client: &Client) {
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {"name": "agent"},
         "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template},
     });
-    eventually("the set is there", || admin.create(SETS, &set)).await;
-    let of = |name: &'static str| Some(("apps.kruise.io/v1beta1", "DaemonSet", name));
+    let agent = eventually("the set is there", || admin.create(SETS, &set)).await;
+    let mut second = set.clone();
+    second["metadata"]["name"] = json!("second");
+    let second = admin.create(SETS, &second).await.unwrap();
+    let db = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": {
+        "replicas": 0, "serviceName": "db", "selector": {"matchLabels": {"app": "agent"}}, "template": template}});
+    let db = admin.create("/apis/apps/v1/namespaces/default/statefulsets", &db).await.unwrap();
     let lacks = ["a ControllerRevision says what pods of a DaemonSet run", "mallory lacks it"];
     eventually("the policy on revisions is in effect", || async {
-        let said = forger.would_create(REVISIONS, &revision("r", of("agent"))).await.err().unwrap_or_default();
+        let said = forger.would_create(REVISIONS, &revision("r", Some(&agent))).await.err().unwrap_or_default();
         if said.contains(lacks[0]) { Ok(()) } else { Err(said) }
     })
     .await;
     // What a set has, or would take in.
-    refused(forger.create(REVISIONS, &revision("r", of("agent"))).await, &lacks);
+    refused(forger.create(REVISIONS, &revision("r", Some(&agent))).await, &lacks);
     refused(forger.create(REVISIONS, &revision("r", None)).await, &lacks);
     // Those of other workloads are nobody's business here; made another's afterwards, they are.
-    forger.create(REVISIONS, &revision("other", Some(("apps/v1", "StatefulSet", "db")))).await.unwrap();
+    forger.create(REVISIONS, &revision("other", Some(&db))).await.unwrap();
     let path = |name: &str| format!("{REVISIONS}/{name}");
-    let given = json!({"metadata": {"ownerReferences": revision("x", of("agent"))["metadata"]["ownerReferences"]}});
+    let given = json!({"metadata": {"ownerReferences": owned_by(&agent)}});
     refused(forger.patch(&path("other"), &given).await, &lacks);
     refused(forger.patch(&path("other"), &json!({"metadata": {"ownerReferences": null}})).await, &lacks);
     // Who may change the set may write its revisions, and no other's; who may change all, those that nobody owns.
-    owner.create(REVISIONS, &revision("r", of("agent"))).await.unwrap();
+    owner.create(REVISIONS, &revision("r", Some(&agent))).await.unwrap();
     refused(forger.patch(&path("r"), &json!({"revision": 10})).await, &lacks);
     refused(
         forger.patch(&path("r"), &json!({"metadata": {"labels": {"controller-revision-hash": "x"}}})).await,
         &lacks,
     );
     owner.patch(&path("r"), &json!({"revision": 10})).await.unwrap();
-    refused(owner.create(REVISIONS, &revision("s", of("second"))).await, &["olga lacks it"]);
+    refused(owner.create(REVISIONS, &revision("s", Some(&second))).await, &["olga lacks it"]);
     refused(owner.create(REVISIONS, &revision("s", None)).await, &["olga lacks it"]);
     everywhere.create(REVISIONS, &revision("s", None)).await.unwrap();
 
@@ -215,5 +226,24 @@ async fn revisions(cluster: &Cluster, client: &Client) {
     owner.patch(&status, &held).await.unwrap();
     let manager = user(MANAGER_USER).await;
     manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
-    manager.create(REVISIONS, &revision("t", of("agent"))).await.unwrap();
+    manager.create(REVISIONS, &revision("t", Some(&agent))).await.unwrap();
+    orphaned_and_taken_in(&admin, &manager, &set).await;
+}
+
+/// What is honest goes on: the garbage collector lets revisions go, and the manager takes them in again.
+async fn orphaned_and_taken_in(admin: &User, manager: &User, set: &Value) {
+    admin.delete(&format!("{SETS}/agent?propagationPolicy=Orphan")).await.unwrap();
+    for name in ["r", "t"] {
+        eventually("the revision is nobody's", || async {
+            let found = admin.get(&format!("{REVISIONS}/{name}")).await?;
+            let owners = &found["metadata"]["ownerReferences"];
+            if owners.is_null() { Ok(()) } else { Err(owners.to_string()) }
+        })
+        .await;
+    }
+    let again = eventually("the set is there again", || admin.create(SETS, set)).await;
+    let taken = json!({"metadata": {"ownerReferences": owned_by(&again)}});
+    for name in ["r", "t"] {
+        manager.patch(&format!("{REVISIONS}/{name}"), &taken).await.unwrap();
+    }
 }

@@ -1,9 +1,11 @@
 //! One manager leads; when it dies, sleeps or leaves, another takes over, and nothing the first still does counts.
 
 use http::StatusCode;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use rustix::process::Signal;
+use serde_json::json;
 
 use crate::proxy::{Proxy, kubeconfig};
 use crate::support::{MANAGER_USER, Manager, eventually, group, group_has, leads, lease, node, own_cluster};
@@ -30,8 +32,15 @@ async fn a_standby_takes_over_from_a_killed_leader() {
     second.signal(Signal::TERM);
     assert!(second.wait().success(), "{}", second.log_text());
     assert_eq!(lease(&client).await.holder_identity.as_deref(), Some(""));
+    // Whoever may write the record keeps nobody from leading for longer than a lease lasts.
+    let forged = json!({"spec": {"holderIdentity": "nobody", "leaseDurationSeconds": i32::MAX,
+        "acquireTime": "2100-01-01T00:00:00.000000Z", "renewTime": "2100-01-01T00:00:00.000000Z"}});
+    let leases = Api::<Lease>::namespaced(client.clone(), "dapple-system");
+    leases.patch("dapple-manager", &PatchParams::default(), &Patch::Merge(forged)).await.unwrap();
     let third = Manager::start(&config, cluster.log("third"));
     leads(&client, &third).await;
+    let taken = lease(&client).await;
+    assert_eq!(taken.lease_duration_seconds, Some(15), "{taken:?}");
     drop((first, second, third));
     cluster.stop().await.unwrap();
 }
