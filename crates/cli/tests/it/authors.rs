@@ -153,8 +153,8 @@ fn revision(name: &str, owner: Option<&Value>) -> Value {
     })
 }
 
-// Whoever may write revisions and statuses, and no DaemonSet, would decide what pods of DaemonSets run.
-async fn revisions(cluster: &Cluster, client: &Client) {
+/// Gives those who write revisions their rights.
+async fn may_write_revisions(client: &Client) {
     let may = |group: &str, resource: &str, verbs: &[&str], names: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs, "resourceNames": names});
     role(
         client,
@@ -176,6 +176,11 @@ async fn revisions(cluster: &Cluster, client: &Client) {
         }
     }
     bind(client, "root", "cluster-admin", None).await;
+}
+
+// Whoever may write revisions and statuses, and no DaemonSet, would decide what pods of DaemonSets run.
+async fn revisions(cluster: &Cluster, client: &Client) {
+    may_write_revisions(client).await;
     let user = |name| User::new(cluster, name);
     let (forger, owner, everywhere, admin) =
         (user("mallory").await, user("olga").await, user("alan").await, user("root").await);

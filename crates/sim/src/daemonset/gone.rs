@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use serde_json::{Value, json};
 
 use super::script::{change, template};
 use super::story::nodes_of;
-use super::view::{is_of_set, is_owned_by, name_of};
+use super::view::{is_of_set, name_of};
 use super::{NAME, NAMESPACE, SETS};
 use crate::faults::Weather;
 use crate::object::text;
 use crate::script::{Event, Script};
 use crate::server::Server;
+
+/// The partition that holds all nodes back.
+const ALL: &str = "100%";
 
 /// Has nothing happen in a script but that.
 pub(super) fn lose(mut script: Script, random: &mut fastrand::Rng) -> Script {
@@ -31,7 +33,7 @@ pub(super) fn lose(mut script: Script, random: &mut fastrand::Rng) -> Script {
     let at = |second: u64| Duration::from_secs(second);
     script.events = vec![
         (at(20), rolls("lets agent:11 roll out", "agent:11", json!(0))),
-        (at(80), rolls("holds all nodes back from agent:12", "agent:12", json!("100%"))),
+        (at(80), rolls("holds all nodes back from agent:12", "agent:12", json!(ALL))),
         (at(90), Event::DeleteOldRevisions),
         (at(100), Event::DeletePods { node }),
         (at(130), Event::Checkpoint),
@@ -45,25 +47,22 @@ pub(super) fn lose(mut script: Script, random: &mut fastrand::Rng) -> Script {
 /// Whether those that are held back at a revision that is gone are left alone, and that is told.
 pub(super) fn stays_held(server: &Server) -> Result<(), String> {
     let Some(set) = server.get(SETS, NAMESPACE, NAME) else { return Ok(()) };
-    let revisions = server.list("controllerrevisions.apps");
-    let own = || revisions.iter().filter(|known| is_owned_by(known, &set));
-    let current = text(&set["status"]["currentRevision"]);
-    if own().any(|known| name_of(known) == current) {
+    if set["spec"]["updateStrategy"]["rollingUpdate"]["partition"] != ALL {
         return Ok(());
     }
-    let newest = own().max_by_key(|known| known["revision"].as_i64()).map_or("", |known| name_of(known));
+    let newest = &set["spec"]["template"]["spec"]["containers"][0]["image"];
     let pods = server.list("pods");
-    let is_newest = |pod: &Value| pod["metadata"]["annotations"][REVISION_ANNOTATION] == newest;
-    if let Some(pod) = pods.iter().find(|pod| is_of_set(pod) && is_newest(pod)) {
+    let is_newest = |pod: &Value| is_of_set(pod) && pod["spec"]["containers"][0]["image"] == *newest;
+    if let Some(pod) = pods.iter().find(|pod| is_newest(pod)) {
         return Err(format!(
-            "{} is of the newest revision, though all are held back at {current}, which is gone",
+            "{} is of the newest revision, though all are held back at one that is gone",
             name_of(pod)
         ));
     }
     let conditions = set["status"]["conditions"].as_array().into_iter().flatten();
-    let is_told = |known: &Value| known["type"] == "Degraded" && text(&known["message"]).contains(current);
+    let is_told = |known: &Value| known["type"] == "Degraded" && text(&known["message"]).contains("is gone");
     match conditions.into_iter().any(is_told) {
         true => Ok(()),
-        false => Err(format!("the status does not say that {current} is gone")),
+        false => Err("the status does not say that the revision is gone that nodes are held back at".into()),
     }
 }
