@@ -1,5 +1,5 @@
 //! Webhook configurations are made at installation, and ask nobody then: the manager fills them in once it serves. It may only
-//! change them, by name; one that could make configurations could have the API server send it every Secret there is.
+//! change them, by name.
 
 use dapple_api::crd::is_ours;
 use dapple_control::install::{Error, apply, documents, find};

@@ -197,7 +197,8 @@ impl Registrar {
         // Whatever is in the way of one thing is in the way of no other: a certificate ends on its day.
         let published = self.publish(&bundle).await;
         if let (Source::Own { secret, lifetimes }, Some(contents)) = (&self.source, contents) {
-            self.renew(secret, *lifetimes, contents, published.is_ok()).await?;
+            let is_published = matches!(published, Ok(()) | Err(Error::Missing { .. }));
+            self.renew(secret, *lifetimes, contents, is_published).await?;
         }
         published
     }
@@ -351,7 +352,11 @@ impl Registrar {
         let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
         // All at once: a slow API server must not make a look take as long as a dozen of its answers.
         let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
-        configured.into_iter().collect::<Result<(), Error>>().and(converted)
+        // What is missing is told last: nobody goes by a bundle that is nowhere, so it holds up no renewal.
+        let (missing, rest): (Vec<_>, Vec<_>) =
+            configured.into_iter().partition(|done| matches!(done, Err(Error::Missing { .. })));
+        rest.into_iter().collect::<Result<(), Error>>().and(converted)?;
+        missing.into_iter().collect()
     }
 
     /// The versions of those CRDs that are ours.

@@ -20,10 +20,14 @@ use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// A watch that is told twice within this time that it is too old waits before it lists.
+const LIST_ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// A first view that takes longer is worth a line.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -216,7 +220,7 @@ impl Follower {
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
         let kept = of(&self.known);
-        let (mut is_listing, mut is_known, mut listed) = (false, false, BTreeSet::new());
+        let (mut listed_anew, mut is_known, mut listed) = (None::<Instant>, false, BTreeSet::new());
         let mut events = Box::pin(watch());
         loop {
             let event = tokio::select! { biased; () = self.stop.cancelled() => return, event = events.next() => event };
@@ -224,7 +228,6 @@ impl Follower {
                 Some(Ok(event)) => {
                     if !matches!(event, Event::Init) {
                         self.retry.succeed();
-                        is_listing = false;
                     }
                     let is_whole = matches!(event, Event::InitDone);
                     take_in(kept, event, &mut listed);
@@ -232,7 +235,10 @@ impl Follower {
                         self.known.note_known();
                     }
                 }
-                Some(Err(error)) if is_expired(&error) && !std::mem::replace(&mut is_listing, true) => {
+                Some(Err(error))
+                    if is_expired(&error) && listed_anew.is_none_or(|at| at.elapsed() >= LIST_ANEW_EVERY) =>
+                {
+                    listed_anew = Some(Instant::now());
                     events = Box::pin(watch());
                 }
                 Some(Err(error)) => {

@@ -4,7 +4,7 @@ use anyhow::{Context, anyhow};
 use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::HASH_LABEL;
 use dapple_plan::daemonset::revision::{
-    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of,
+    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_view::daemonset::PodFacts;
@@ -115,7 +115,7 @@ impl Sets {
         let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), namespace);
         let all = pages(&api, ListParams::default()).await;
         let all = all.map_err(|error| explained(error, "cannot list the revisions (controllerrevisions.apps)"))?;
-        let own = all.into_iter().filter(|revision| is_controlled(&revision.metadata, set));
+        let own = all.into_iter().filter(|revision| is_owned(&revision.metadata, set));
         Ok(own.map(|revision| revision_facts(set, revision)).collect())
     }
 
@@ -142,6 +142,18 @@ fn is_controlled(metadata: &ObjectMeta, set: &DaemonSet) -> bool {
     controller(metadata).is_some_and(|uid| Some(uid) == set.metadata.uid.as_deref())
 }
 
+/// Whether a revision has this DaemonSet as its controller, by UID, kind and name: the policy on who may write revisions goes by the
+/// latter.
+fn is_owned(metadata: &ObjectMeta, set: &DaemonSet) -> bool {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.controller == Some(true)).is_some_and(|owner| {
+        owner.kind == "DaemonSet"
+            && owner.api_version.starts_with("apps.kruise.io/")
+            && Some(&owner.name) == set.metadata.name.as_ref()
+            && Some(&owner.uid) == set.metadata.uid.as_ref()
+    })
+}
+
 /// The UID of an object's controller.
 pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&str> {
     let mut owners = metadata.owner_references.iter().flatten();
@@ -159,7 +171,7 @@ fn revision_facts(set: &DaemonSet, object: ControllerRevision) -> RevisionFacts 
     RevisionFacts {
         revision: Revision {
             replaces: noted(REPLACES_ANNOTATION).map(str::to_owned),
-            number: object.revision,
+            number: number_of(object.revision),
             hash: label.unwrap_or_else(ending),
             form: form_of(noted(FORM_ANNOTATION)),
             began: began(created, noted(SINCE_ANNOTATION), Timestamp::now()),

@@ -64,8 +64,18 @@ impl Backoff {
     /// The delay after this many failures in a row. Half of it is fixed and half is random, so that many who failed
     /// together do not come back together.
     pub fn delay(&self, failures: u32, env: &Env) -> Duration {
-        let doubled = self.first.saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-        doubled.min(self.longest).mul_f64(0.5 + env.fraction() / 2.0)
+        self.doubled(failures).min(self.longest).mul_f64(0.5 + env.fraction() / 2.0)
+    }
+}
+
+impl Backoff {
+    /// Whether the delay after this many failures in a row is as long as it gets.
+    pub fn is_longest(&self, failures: u32) -> bool {
+        self.doubled(failures) >= self.longest
+    }
+
+    fn doubled(&self, failures: u32) -> Duration {
+        self.first.saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX))
     }
 }
 

@@ -47,7 +47,7 @@ struct State<K> {
 #[derive(Clone, Copy, Default)]
 struct Failures {
     in_a_row: u32,
-    /// Whether its backoff was ended early, and none has passed since.
+    /// Whether its backoff was ended early since it succeeded, and none of the longest has passed after that.
     was_early: bool,
 }
 
@@ -120,7 +120,7 @@ impl<K: Ord + Clone> Queue<K> {
                 if state.closed {
                     return None;
                 }
-                state.release_due(Instant::now());
+                state.release_due(Instant::now(), &self.backoff);
                 if let Some(taken) = state.take() {
                     // Another worker may sleep while more is ready.
                     if !state.ready.is_empty() {
@@ -162,8 +162,8 @@ impl<K: Ord + Clone> Queue<K> {
         self.wake.notify_one();
     }
 
-    /// Ends the backoffs of keys that failed: what they failed for may be over. A key that fails again waits to the end of
-    /// its next one.
+    /// Ends the backoffs of keys that failed: what they failed for may be over. A key that fails again begins with short ones
+    /// anew, and waits to their ends.
     pub fn end_backoffs(&self) {
         self.lock().end_backoffs();
         self.wake.notify_one();
@@ -220,14 +220,14 @@ impl<K: Ord + Clone> State<K> {
         self.keys.insert(key, Place::Ready { at, since: Instant::now() });
     }
 
-    fn release_due(&mut self, now: Instant) {
+    fn release_due(&mut self, now: Instant, backoff: &Backoff) {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
                 break;
             }
             let key = entry.remove();
             if let Some(failures) = self.failures.get_mut(&key) {
-                failures.was_early = false;
+                failures.was_early &= !backoff.is_longest(failures.in_a_row);
             }
             self.make_ready(key, Urgency::Change);
         }
@@ -236,11 +236,18 @@ impl<K: Ord + Clone> State<K> {
     fn end_backoffs(&mut self) {
         let mut early = Vec::new();
         for (key, failures) in self.failures.iter_mut().filter(|(_, failures)| !failures.was_early) {
-            if let Some(Place::Delayed { at }) = self.keys.get(key) {
-                failures.was_early = true;
-                self.delayed.remove(at);
-                early.push(key.clone());
+            match self.keys.get(key) {
+                Some(Place::Delayed { at }) => {
+                    self.delayed.remove(at);
+                    early.push(key.clone());
+                }
+                // What is under way may have begun before it was over.
+                Some(Place::Working { again: None }) => {
+                    self.keys.insert(key.clone(), Place::Working { again: Some(Urgency::Change) });
+                }
+                _ => continue,
             }
+            *failures = Failures { in_a_row: 0, was_early: true };
         }
         early.into_iter().for_each(|key| self.make_ready(key, Urgency::Change));
     }

@@ -114,11 +114,20 @@ async fn a_backoff_that_is_ended_early_is_not_ended_so_again() {
     }
     queue.end_backoffs();
     assert_eq!(queue.depth(), 0, "they failed again: now they wait to the end");
+    let began = Instant::now();
     for _ in 0..2 {
         fail().await;
     }
+    assert!(began.elapsed() <= FIRST, "and begin with short backoffs: {:?}", began.elapsed());
+    for _ in 0..12 {
+        fail().await;
+    }
     queue.end_backoffs();
-    assert_eq!(queue.depth(), 2, "their backoffs have passed since");
+    assert_eq!(queue.depth(), 2, "the longest backoffs have passed since");
+    let working = queue.take().await.expect("open");
+    queue.end_backoffs();
+    queue.finish(&working.key, Ended::Failed);
+    assert_eq!(queue.depth(), 1, "it was woken already");
 }
 
 #[tokio::test(start_paused = true)]

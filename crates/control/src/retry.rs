@@ -3,8 +3,9 @@
 //! Invariants:
 //! - A success after failures, of any part of this process, ends the pauses of all others: nobody sits out half a minute
 //!   before an API server that has been back for long.
-//! - A pause ends early only once. Who fails again after that waits to the end, so an API server that answers some and
-//!   refuses others is asked at most twice as often as without this.
+//! - Who is woken early begins with short pauses anew, as an API server that has just started may still refuse; and is woken so
+//!   again only after a success, or once its pauses have become as long as they get. So an API server that answers some and
+//!   refuses others is asked once more in a while, not all the time.
 //! - Pauses that end early do so spread over [`SPREAD`]: lists do not come all at once.
 
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub struct Retry {
     failures: u32,
     /// The recoveries that were known when it was asked last.
     known: u64,
-    /// Whether a pause has ended early since the last success, and none has ended in time after it.
+    /// Whether a pause has ended early since the last success, and none of the longest has passed after it.
     was_early: bool,
 }
 
@@ -78,14 +79,15 @@ impl Retry {
         if !self.was_early {
             let back = tokio::time::timeout_at(end, self.recovery.after(self.known)).await;
             if let Ok(known) = back {
-                (self.known, self.was_early) = (known, true);
+                (self.known, self.was_early, self.failures) = (known, true, 0);
                 let spread = SPREAD.mul_f64(self.env.fraction());
                 tokio::time::sleep_until(end.min(tokio::time::Instant::now() + spread)).await;
                 return;
             }
         }
         tokio::time::sleep_until(end).await;
-        (self.known, self.was_early) = (self.recovery.count(), false);
+        self.known = self.recovery.count();
+        self.was_early &= !self.backoff.is_longest(self.failures);
     }
 }
 
@@ -105,7 +107,7 @@ mod tests {
     use super::*;
     use crate::env::SystemClock;
 
-    const BACKOFF: Backoff = Backoff { first: Duration::from_secs(30), longest: Duration::from_secs(30) };
+    const BACKOFF: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(30) };
 
     fn retry(recovery: &Recovery) -> Retry {
         Retry::new(BACKOFF, recovery.clone(), Env::new(SystemClock, 1))
@@ -123,6 +125,7 @@ mod tests {
         let recovery = Recovery::default();
         let (mut first, mut second) = (retry(&recovery), retry(&recovery));
         first.fail();
+        second.failures = 20;
         let others = tokio::spawn(async move { (paused(&mut second).await, second) });
         tokio::time::sleep(Duration::from_secs(3)).await;
         first.succeed();
@@ -137,11 +140,16 @@ mod tests {
         let mut retry = retry(&recovery);
         recovery.note();
         assert!(paused(&mut retry).await <= SPREAD, "it was back while it was asked");
+        for failures in 1..=5 {
+            recovery.note();
+            let again = paused(&mut retry).await;
+            let full = BACKOFF.first * (1 << (failures - 1));
+            assert!(again >= full / 2 && again <= full, "{failures} failures: {again:?}");
+        }
         recovery.note();
-        let again = paused(&mut retry).await;
-        assert!(again >= Duration::from_secs(15), "{again:?}");
+        assert!(paused(&mut retry).await >= Duration::from_secs(15), "the longest pause");
         recovery.note();
-        assert!(paused(&mut retry).await <= SPREAD, "a pause has ended in time since");
+        assert!(paused(&mut retry).await <= SPREAD, "the longest pause has passed since");
         retry.succeed();
         recovery.note();
         assert!(paused(&mut retry).await <= SPREAD, "and it has succeeded since");
@@ -153,7 +161,7 @@ mod tests {
         let mut retry = retry(&recovery);
         retry.succeed();
         assert_eq!(recovery.count(), 0);
-        assert!(paused(&mut retry).await >= Duration::from_secs(15));
+        assert!(paused(&mut retry).await >= BACKOFF.first / 2);
         retry.succeed();
         assert_eq!(recovery.count(), 1);
     }

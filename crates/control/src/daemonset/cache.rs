@@ -7,7 +7,7 @@ use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
 use dapple_api::selector::Selector;
 use dapple_plan::daemonset::pod::HASH_LABEL;
 use dapple_plan::daemonset::revision::{
-    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of,
+    FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -81,7 +81,10 @@ impl Cached for Set {
 #[derive(Debug, Clone)]
 pub struct SetRevision {
     pub(super) meta: Meta,
+    /// The UID of the DaemonSet that it names as its controller.
     pub(super) owner: Option<Arc<str>>,
+    /// The name of that DaemonSet.
+    owner_name: Arc<str>,
     /// Whether nobody owns it.
     pub(super) is_orphan: bool,
     /// Labels, if it is ours or nobody's.
@@ -90,7 +93,7 @@ pub struct SetRevision {
     pub(super) hash: Option<String>,
     /// The form of hash that it notes.
     pub(super) form: u8,
-    created: Option<Timestamp>,
+    pub(super) created: Option<Timestamp>,
     /// Since when it notes to be the newest again.
     newest_since: Option<String>,
     /// The name of the one that it was made for.
@@ -123,12 +126,19 @@ struct RevisionMeta {
 #[serde(rename_all = "camelCase")]
 struct Owner {
     api_version: String,
+    kind: String,
+    name: String,
     uid: String,
     #[serde(default)]
     controller: bool,
 }
 
 impl SetRevision {
+    /// Whether it is the set's own.
+    pub(super) fn is_of(&self, set: &Set) -> bool {
+        self.owner.as_ref() == Some(&set.meta.uid) && self.owner_name == set.meta.key.name
+    }
+
     /// The hash that pods of an unpatched node carry: the revision's own, or the end of its name.
     pub(super) fn hash(&self, set: &Set) -> String {
         let name = &self.meta.key.name;
@@ -184,14 +194,20 @@ impl Cached for SetRevision {
     type Wire = RevisionWire;
 
     fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
-        let is_ours = |owner: &&Owner| owner.controller && owner.api_version.starts_with(GROUP);
-        let owner = wire.metadata.owner_references.iter().find(is_ours).map(|owner| strings.share(&owner.uid));
+        // The policy on authors goes by kind and name, so these count as well as the UID: else one could name an owner to the
+        // policy and another to us.
+        let group = |owner: &Owner| owner.api_version.split_once('/').map(|(group, _)| group == GROUP);
+        let is_set = |owner: &Owner| owner.kind == "DaemonSet" && group(owner) == Some(true);
+        let controller = wire.metadata.owner_references.iter().find(|owner| owner.controller);
+        let controller = controller.filter(|owner| is_set(owner));
+        let owner = controller.map(|owner| strings.share(&owner.uid));
+        let owner_name = strings.share(controller.map_or("", |owner| owner.name.as_str()));
         let is_orphan = !wire.metadata.owner_references.iter().any(|owner| owner.controller);
         // Those of other kinds are nobody's business here.
         let is_kept = owner.is_some() || is_orphan;
         Self {
             meta,
-            number: wire.revision,
+            number: number_of(wire.revision),
             hash: wire.metadata.labels.get(HASH_LABEL).cloned(),
             form: form_of(wire.metadata.annotations.get(FORM_ANNOTATION).map(String::as_str)),
             created: wire.metadata.creation_timestamp,
@@ -200,6 +216,7 @@ impl Cached for SetRevision {
             data: if is_kept { wire.data } else { Value::Null },
             labels: if is_kept { wire.metadata.labels } else { BTreeMap::new() },
             owner,
+            owner_name,
             is_orphan,
         }
     }

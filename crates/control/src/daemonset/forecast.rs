@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::known::{Rendered, Sources, current, variants};
-use super::own::{is_orphan, is_released, is_selected, may_take_in};
+use super::own::{is_orphan, is_released, is_selected, may_take_in, with_hashes_of_their_own};
 use super::{Set, SetRevision};
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod};
@@ -65,8 +65,8 @@ impl Cluster {
         }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
         let revisions = self.revisions.iter();
-        let revisions = revisions.filter(|known| is_its(known.owner.as_ref()) || may_take_in(&set, known, &self.pods));
-        let mut revisions: Vec<Arc<SetRevision>> = revisions.cloned().collect();
+        let revisions = revisions.filter(|known| known.is_of(&set) || may_take_in(&set, known, &self.pods));
+        let mut revisions = with_hashes_of_their_own(&set, revisions.cloned().collect());
         let pods = self.pods.iter();
         let pods = pods.filter(|pod| {
             let is_owned = is_its(pod.owner.as_ref()) && !is_released(&set, &revisions, pod);

@@ -77,7 +77,10 @@ impl DaemonSets {
         let all = api.list_metadata(&ListParams::default()).await?;
         Ok(all.iter().any(|known| {
             let is_owned = known.owner_references().iter().any(|owner| owner.controller == Some(true));
-            let is_in_view = self.revisions.get(&Key::new(&set.meta.key.namespace, &known.name_any())).is_some();
+            let view = self.revisions.get(&Key::new(&set.meta.key.namespace, &known.name_any()));
+            // Not one of the same name as it was before, with its owner of then.
+            let version = known.resource_version().and_then(|version| version.parse().ok());
+            let is_in_view = view.is_some_and(|view| Some(view.meta.version) == version);
             !is_owned && !is_in_view && selector.matches(|key| known.labels().get(key).map(String::as_str))
         }))
     }
@@ -107,7 +110,7 @@ impl DaemonSets {
         let Some(known) = memory.known.as_ref().filter(|_| memory.may_prune && !is_on(Mutant::HistoryKept)) else {
             return Ok(None);
         };
-        let revisions = self.revisions.find(Index::Owner, &set.meta.uid);
+        let revisions = self.own_revisions(set);
         let limit = usize::try_from(set.spec.revision_history_limit()).unwrap_or(0);
         if revisions.len() <= limit {
             memory.may_prune = false;

@@ -55,6 +55,8 @@ pub(super) struct Names {
     meanings: BTreeMap<Arc<str>, Arc<str>>,
     /// Labels that stand for nothing that is known.
     unknown: BTreeSet<Arc<str>>,
+    /// Name and number of the revision that nodes are held back at, if it is gone.
+    gone: Option<(String, i64)>,
 }
 
 impl Names {
@@ -174,6 +176,7 @@ impl Sources<'_> {
     /// What every label stands for that a pod or a node has.
     fn renderings(&self, rendered: &Rendered) -> (Renderings, Names) {
         let (mut renderings, mut names) = (Renderings::default(), Names::default());
+        names.gone = self.gone().map(str::to_owned).zip(self.set.status.current_revision_number);
         for (name, (_, variants)) in rendered {
             for known in variants.all().iter().filter_map(|variant| variant.rendering.as_ref().ok()) {
                 renderings.add(&known.meaning, &known.template);
@@ -308,14 +311,16 @@ pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bo
         state => progress(state, pod.intent, &running(pod), pod.resize, i64::MIN),
     };
     let hash = pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from(""));
-    let revision = pod.annotations.get(REVISION_ANNOTATION).map(|name| names.revisions.get(name));
+    let named = pod.annotations.get(REVISION_ANNOTATION);
+    let revision = named.map(|name| names.revisions.get(name));
+    let gone = names.gone.as_ref().filter(|(name, _)| Some(name.as_str()) == named).map(|(_, number)| *number);
     PodState {
         name: pod.meta.key.name.clone(),
         version: pod.meta.version,
         hash: names.meanings.get(&hash).unwrap_or(&hash).clone(),
         template: revision.flatten().map(|(_, meaning)| meaning.clone()),
         number: match revision {
-            Some(named) => named.map(|(number, _)| *number),
+            Some(known) => known.map(|(number, _)| *number).or(gone),
             None => names.numbers.get(&hash).copied(),
         },
         label: hash,

@@ -192,7 +192,7 @@ impl DaemonSets {
             // One that was just taken in may say what the set says: none is made before it is seen.
             return Ok(Renewed::Waits);
         }
-        let mut revisions = self.revisions.find(Index::Owner, &set.meta.uid);
+        let mut revisions = self.own_revisions(set);
         if self.mend(set, memory, &revisions).await? {
             return Ok(Renewed::Waits);
         }

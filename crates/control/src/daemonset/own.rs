@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, owner};
-use dapple_plan::daemonset::revision::{says_the_same, spec_of};
+use dapple_plan::daemonset::revision::{has_same_template, hash_of, says_the_same, spec_of};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{Api, Patch, PatchParams};
@@ -19,6 +19,13 @@ use crate::slim::Pod;
 use crate::store::{Index, Key, Meta};
 
 impl DaemonSets {
+    /// The revisions that are the set's own.
+    pub(super) fn own_revisions(&self, set: &Set) -> Vec<Arc<SetRevision>> {
+        let mut revisions = self.revisions.find(Index::Owner, &set.meta.uid);
+        revisions.retain(|known| known.is_of(set));
+        with_hashes_of_their_own(set, revisions)
+    }
+
     /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
     /// False if something was changed meanwhile: then it is to be looked at again.
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
@@ -30,7 +37,7 @@ impl DaemonSets {
         // Of one that we have just written, or were told is another by now, our view is behind.
         let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
-        let mine = self.revisions.find(Index::Owner, &set.meta.uid);
+        let mine = self.own_revisions(set);
         let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
         let is_lost = |known: &&Arc<SetRevision>| {
             let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
@@ -155,6 +162,25 @@ pub(super) fn may_take_in(set: &Set, revision: &SetRevision, pods: &[Arc<Pod>]) 
     revision.is_orphan
         && selects(set, |key| revision.label(key))
         && (says_the_same(&revision.data, &set.spec) || pods.iter().any(|pod| is_of_set(pod) && is_made_of_it(pod)))
+}
+
+/// Has no two templates go by one hash. Anybody who may write revisions can copy the hash of another: then pods of one would be
+/// taken for those of the other. The one that came first keeps it.
+pub(super) fn with_hashes_of_their_own(set: &Set, mut revisions: Vec<Arc<SetRevision>>) -> Vec<Arc<SetRevision>> {
+    revisions.sort_by(|a, b| (a.created, &a.meta.key.name).cmp(&(b.created, &b.meta.key.name)));
+    for later in 1..revisions.len() {
+        let hash = revisions[later].hash(set);
+        let is_taken = |first: &Arc<SetRevision>| {
+            first.hash(set) == hash && !has_same_template(&first.data, &revisions[later].data)
+        };
+        if revisions[..later].iter().any(is_taken) {
+            let mut own = SetRevision::clone(&revisions[later]);
+            own.hash = hash_of(&own.data);
+            revisions[later] = Arc::new(own);
+        }
+    }
+    revisions.sort_by(|a, b| a.meta.key.cmp(&b.meta.key));
+    revisions
 }
 
 /// Whether a pod is nobody's, and may become a set's.

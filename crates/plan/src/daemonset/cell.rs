@@ -47,6 +47,8 @@ pub struct NodeState {
     pub variant: usize,
     /// Why a rollout leaves it alone.
     pub hold: Option<Hold>,
+    /// Whether it is held back at a revision that is gone: it keeps what it runs, and gets nothing.
+    pub is_left_without: bool,
     /// Whether the partition holds it back, whatever else does.
     pub is_partitioned: bool,
     /// Its place in the order of the rollout.

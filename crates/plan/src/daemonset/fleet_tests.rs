@@ -24,6 +24,7 @@ pub(super) fn node(name: &str) -> NodeState {
         is_unproven: false,
         variant: 0,
         hold: None,
+        is_left_without: false,
         is_partitioned: false,
         class: Class::Plain,
     }

@@ -215,6 +215,7 @@ impl Changed {
             is_unproven: false,
             variant: 0,
             hold,
+            is_left_without: false,
             is_partitioned: false,
             class: Class::Plain,
         };

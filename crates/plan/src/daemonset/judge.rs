@@ -228,7 +228,8 @@ impl Cell {
         let has_any = self.pods.iter().any(PodState::is_live);
         let is_meant = node.is_selected && (self.should_have_pod() || (node.can_stay && has_any));
         let is_updated = self.pods.iter().any(|pod| pod.is_live() && pod.is_right(&node.newest, rules));
-        verdict.is_unfinished = is_meant && !(is_updated && is_well);
+        // Where nobody knows what a node should have, nothing is complete: else the newest would be what it is held back at.
+        verdict.is_unfinished = (is_meant && !(is_updated && is_well)) || (node.is_left_without && !is_updated);
         let is_held = node.hold.is_some() && !is_updated;
         if verdict.is_unfinished && !is_held && !verdict.is_down && !verdict.is_surging {
             let since = node.health.since().or_else(|| (!node.can_start).then_some(rules.rollout.began));
@@ -352,7 +353,7 @@ impl Cell {
         let is_left_alone = node.hold.is_some() || rules.mode == Mode::OnDelete;
         let is_right = pod.is_right(&node.wanted, rules);
         let stays = is_left_alone || is_right;
-        let is_kept = is_right || matches!(rules.mode, Mode::Surge | Mode::OnDelete);
+        let is_kept = is_right || node.is_left_without || matches!(rules.mode, Mode::Surge | Mode::OnDelete);
         if pod.state == State::PreparingDelete && is_kept {
             // It was to give way to another, and is the better one by now; or it waits for somebody to delete it.
             verdict.chores.push((name(), take_back(pod)));

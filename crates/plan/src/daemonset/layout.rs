@@ -111,7 +111,9 @@ impl Strategy {
             health: seen.health,
             is_out_of_service: seen.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE),
             now: match revisions.current.as_deref_mut() {
-                _ if self.is_current_gone => Some(Given { rendering: None, ..next.clone() }),
+                _ if self.is_current_gone => {
+                    Some(Given { can_stay: true, is_selected: true, is_gone: true, ..Given::default() })
+                }
                 current => current.map(|current| given(current, seen.node)),
             },
             next,
@@ -143,6 +145,7 @@ fn given(variants: &mut Variants, node: Node<'_>) -> Given {
         is_selected: matches!(misfit, None | Some(Misfit::Taint { .. })),
         reach,
         is_unproven: false,
+        is_gone: false,
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Given {
     pub reach: Reach,
     /// Whether the API server has not said yet whether it takes such a pod.
     pub is_unproven: bool,
+    /// Whether the revision is gone: nobody knows what it would give. A pod that runs stays.
+    pub is_gone: bool,
 }
 
 /// A node, and what it may get.
@@ -123,6 +125,7 @@ impl Entry {
     /// pod though the newest template does not fit it any more.
     fn is_placed(&self) -> bool {
         let is_for_it = |given: &Given| match given.reach {
+            _ if given.is_gone => self.holding.has_pod,
             _ if given.rendering.is_none() => false,
             _ if is_on(Mutant::PercentOfReady) => given.can_start && self.prospect.health.is_ready(),
             Reach::Always => true,
@@ -368,6 +371,7 @@ impl Placement {
             is_unproven: given.is_unproven,
             variant: next.variant,
             hold,
+            is_left_without: given.is_gone,
             is_partitioned: is_in_partition,
             class: entry.class,
         }

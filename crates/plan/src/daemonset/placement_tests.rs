@@ -14,6 +14,7 @@ fn node(name: &str, variant: usize) -> Prospect {
         is_selected: true,
         reach: Reach::Always,
         is_unproven: false,
+        is_gone: false,
     };
     Prospect {
         name: Arc::from(name),

@@ -27,6 +27,9 @@ pub const REPLACES_ANNOTATION: &str = "dapple.dev/replaces";
 /// How long the name of an object may be.
 const LONGEST_NAME: usize = 253;
 
+/// Nobody counts further.
+const HIGHEST_NUMBER: i64 = 1 << 53;
+
 /// A revision that is there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Revision {
@@ -246,6 +249,22 @@ pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revisio
     spare.sort_by_key(|revision| (revision.number, revision.name.clone()));
     spare.truncate(spare.len().saturating_sub(limit));
     spare
+}
+
+/// Whether two revisions have templates of one meaning. Their patches may differ.
+pub fn has_same_template(one: &Value, other: &Value) -> bool {
+    let template = |data: &Value| spec_of(data).map(|(template, _)| meaning(Document::PodTemplate, &template));
+    one == other || template(one) == template(other)
+}
+
+/// The hash of a revision's template, whatever its label says; none if it cannot be read.
+pub fn hash_of(data: &Value) -> Option<String> {
+    spec_of(data).map(|(template, _)| hash_in_form(NEWEST_FORM, Document::PodTemplate, &template))
+}
+
+/// The number of a revision. One that no counting can have come to is none: what comes after it would have no number left.
+pub fn number_of(written: i64) -> i64 {
+    if (0..=HIGHEST_NUMBER).contains(&written) { written } else { 0 }
 }
 
 /// Whether a revision says what a DaemonSet does.

@@ -29,17 +29,18 @@ pub(super) fn lose(mut script: Script, random: &mut fastrand::Rng) -> Script {
             json!({"updateStrategy": strategy, "minReadySeconds": 0, "template": template(image), "patches": null});
         change(what.to_owned(), json!({"spec": spec}))
     };
-    let node = nodes[random.usize(0..nodes.len())].clone();
+    // Of one node, or of all: then nothing runs any more that would show what they are held back at.
+    let lost = if random.bool() { nodes } else { vec![nodes[random.usize(0..nodes.len())].clone()] };
     let at = |second: u64| Duration::from_secs(second);
     script.events = vec![
         (at(20), rolls("lets agent:11 roll out", "agent:11", json!(0))),
         (at(80), rolls("holds all nodes back from agent:12", "agent:12", json!(ALL))),
         (at(90), Event::DeleteOldRevisions),
-        (at(100), Event::DeletePods { node }),
-        (at(130), Event::Checkpoint),
-        (at(131), rolls("lets agent:12 roll out", "agent:12", json!(0))),
     ];
-    script.calm_at = at(132);
+    script.events.extend(lost.into_iter().map(|node| (at(100), Event::DeletePods { node })));
+    script.events.push((at(160), Event::Checkpoint));
+    script.events.push((at(161), rolls("lets agent:12 roll out", "agent:12", json!(0))));
+    script.calm_at = at(162);
     script.finish.clear();
     script
 }
