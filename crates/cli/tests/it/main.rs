@@ -5,6 +5,7 @@ mod adopt;
 mod authors;
 mod commands;
 mod fake;
+mod forgers;
 mod lease;
 mod newer;
 mod openkruise;

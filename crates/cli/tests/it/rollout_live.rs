@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::support::{DAPPLE, Manager, dapple, eventually, leads, text};
 
 /// A control plane with six kwok nodes, two of them with large disks.
-async fn fleet() -> (Cluster, Client) {
+pub(crate) async fn fleet() -> (Cluster, Client) {
     let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
     let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
@@ -38,7 +38,7 @@ async fn fleet() -> (Cluster, Client) {
     (cluster, client)
 }
 
-fn set(image: &str, strategy: Value) -> Value {
+pub(crate) fn set(image: &str, strategy: Value) -> Value {
     // A null deletes: it must survive being brought back.
     let patch = json!({"spec": {"containers": [{"name": "agent", "env": [{"name": "CACHE", "value": "2Ti"}], "workingDir": null}]}});
     let patches = if image == "agent:1" {
@@ -57,7 +57,7 @@ fn set(image: &str, strategy: Value) -> Value {
     })
 }
 
-struct Shell<'a>(&'a Path);
+pub(crate) struct Shell<'a>(pub(crate) &'a Path);
 
 impl Shell<'_> {
     /// Runs a command that must end so, and gives back what it printed.
@@ -73,14 +73,14 @@ impl Shell<'_> {
     }
 
     /// Waits for the end of a rollout.
-    fn rolled_out(&self) {
+    pub(crate) fn rolled_out(&self) {
         let said = self.run(0, &["rollout", "status", "ds/agent", "--timeout", "100s"]);
         let last = said.lines().last().unwrap_or_default();
         assert_eq!(last, "daemonset/agent successfully rolled out: 6 of 6 nodes updated and available", "{said}");
     }
 
     /// Numbers of revisions, and how many pods have each.
-    fn history(&self) -> Vec<(i64, u64)> {
+    pub(crate) fn history(&self) -> Vec<(i64, u64)> {
         let view = self.json(&["rollout", "history", "ds/agent"]);
         let rows = view["revisions"].as_array().unwrap();
         rows.iter().map(|row| (row["revision"].as_i64().unwrap(), row["pods"].as_u64().unwrap())).collect()
