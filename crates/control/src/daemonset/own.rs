@@ -13,6 +13,7 @@ use tracing::info;
 
 use super::known::{hash_label, revision_of};
 use super::memory::Memory;
+use super::send::is_refusal;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision, version_of};
 use crate::slim::Pod;
@@ -92,6 +93,10 @@ impl DaemonSets {
                 Ok(false)
             }
             answer => {
+                // Perhaps it is ours by now: nothing is made on its node before that is known.
+                if answer.as_ref().is_err_and(|error| !is_refusal(error)) {
+                    memory.doubt(pod.meta.key.clone(), &pod.node.clone().unwrap_or_else(|| Arc::from("")));
+                }
                 let object = format!("Pod {}", pod.meta.key.name);
                 self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true)
             }
@@ -122,6 +127,8 @@ impl DaemonSets {
                 let replaced = self.replace(set, memory, revision).await;
                 self.stepped(set, memory, (Step::Owners, &object), replaced).map(|_| true)
             }
+            // Perhaps it is ours by now, and says what the set says: none is made before that is known.
+            Err(error) if !is_refusal(&error) => Err(error),
             answer => self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true),
         }
     }

@@ -294,11 +294,16 @@ fn outcome(sent: Result<Option<String>, kube::Error>) -> Outcome {
         Ok(version) => Outcome::Wrote(version_of(&version)),
         // Gone, or changed since it was looked at.
         Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Outcome::Moved,
-        Err(kube::Error::Api(error)) if (400..500).contains(&error.code) || is_of_webhook(&error) => {
-            Outcome::Refused(kube::Error::Api(error))
-        }
-        Err(error) if is_not_leading(&error) => Outcome::Refused(error),
+        Err(error) if is_refusal(&error) => Outcome::Refused(error),
         Err(error) => Outcome::Doubt(error),
+    }
+}
+
+/// Whether an error says for sure that nothing was done.
+pub(super) fn is_refusal(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => (400..500).contains(&status.code) || is_of_webhook(status),
+        error => is_not_leading(error),
     }
 }
 

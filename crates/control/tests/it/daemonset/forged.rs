@@ -55,7 +55,7 @@ fn copy(found: &ControllerRevision, name: &str) -> ControllerRevision {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_stay_held_back_at_a_revision_that_is_gone() {
-    let story = two_held_back("gone").await;
+    let story = two_held_back("revision-gone").await;
     let first = revision(&story, 1).await;
     story.revisions.delete(&first.name_any(), &DeleteParams::default()).await.unwrap();
     let said = story.message(("Degraded", "True", "RevisionGone"), &[&first.name_any()]).await;
