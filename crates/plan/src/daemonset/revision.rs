@@ -117,7 +117,7 @@ pub fn settle(object: &str, spec: &DaemonSetSpec, revisions: &[Revision], collis
     let wanted = meaning_of(&data_of(spec));
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
     // Where somebody left the highest number that there is, two have it: of those, what the DaemonSet says is meant.
-    let next = newest.saturating_add(1);
+    let next = newest.saturating_add(1).min(HIGHEST_NUMBER);
     // Of several that say the same, the newest: another product may have left doubles.
     let mut same: Vec<&Revision> = revisions.iter().filter(|revision| meaning_of(&revision.data) == wanted).collect();
     same.sort_by_key(|revision| (revision.number, revision.name.clone()));
@@ -456,9 +456,10 @@ mod tests {
             data: json!({"spec": {"template": "?"}}),
         };
         assert_eq!(created(settle("a", &spec("agent:1", json!([])), std::slice::from_ref(&broken), 0)).number, 10);
-        let last = Revision { number: i64::MAX, ..broken };
+        let last = Revision { number: HIGHEST_NUMBER, ..broken };
         let new = created(settle("a", &spec("agent:1", json!([])), std::slice::from_ref(&last), 0));
-        assert_eq!(new.number, i64::MAX);
+        assert_eq!(new.number, HIGHEST_NUMBER);
+        assert_eq!([-1, 0, HIGHEST_NUMBER, HIGHEST_NUMBER + 1].map(number_of), [0, 0, HIGHEST_NUMBER, 0]);
         let name = new.name.clone();
         assert_eq!(settle("a", &spec("agent:1", json!([])), &[new, last], 0), Step::Keep { name });
     }
