@@ -20,14 +20,10 @@ use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
-
-/// A watch that is told twice within this time that it is too old waits before it lists.
-const LIST_ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// A first view that takes longer is worth a line.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -220,7 +216,7 @@ impl Follower {
         S: Stream<Item = watcher::Result<Event<K>>>,
     {
         let kept = of(&self.known);
-        let (mut listed_anew, mut is_known, mut listed) = (None::<Instant>, false, BTreeSet::new());
+        let (mut is_known, mut listed) = (false, BTreeSet::new());
         let mut events = Box::pin(watch());
         loop {
             let event = tokio::select! { biased; () = self.stop.cancelled() => return, event = events.next() => event };
@@ -235,12 +231,7 @@ impl Follower {
                         self.known.note_known();
                     }
                 }
-                Some(Err(error))
-                    if is_expired(&error) && listed_anew.is_none_or(|at| at.elapsed() >= LIST_ANEW_EVERY) =>
-                {
-                    listed_anew = Some(Instant::now());
-                    events = Box::pin(watch());
-                }
+                Some(Err(error)) if is_expired(&error) && self.retry.expire() => events = Box::pin(watch()),
                 Some(Err(error)) => {
                     // A kind that is not installed has no objects.
                     if is_missing(&error) && !std::mem::replace(&mut is_known, true) {

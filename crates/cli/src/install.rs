@@ -30,8 +30,8 @@ pub(crate) fn manager_account(namespace: &str) -> ServiceAccount {
     ServiceAccount { namespace: namespace.to_owned(), name: "dapple-manager".to_owned() }
 }
 
-/// Installs the CRDs, the manager's permissions, configurations for its webhooks, and the policies on who may write what makes it change pods. Returns the
-/// CRDs that another product serves.
+/// Installs the CRDs, the manager's permissions, configurations for its webhooks, and the policies on who may write what makes
+/// it change pods. Returns the CRDs that another product serves.
 pub(crate) async fn install(client: &Client, namespace: &str) -> anyhow::Result<Vec<String>> {
     let crds = install_crds(client).await.context("cannot install the CRDs")?;
     apply_yaml(client, &permissions(namespace)).await.context("cannot install the manager's permissions")?;

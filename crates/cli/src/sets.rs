@@ -2,7 +2,7 @@
 
 use anyhow::{Context, anyhow};
 use dapple_api::daemonset::DaemonSet;
-use dapple_plan::daemonset::pod::HASH_LABEL;
+use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
     FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
@@ -147,8 +147,7 @@ fn is_controlled(metadata: &ObjectMeta, set: &DaemonSet) -> bool {
 fn is_owned(metadata: &ObjectMeta, set: &DaemonSet) -> bool {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.controller == Some(true)).is_some_and(|owner| {
-        owner.kind == "DaemonSet"
-            && owner.api_version.starts_with("apps.kruise.io/")
+        is_set(&owner.api_version, &owner.kind)
             && Some(&owner.name) == set.metadata.name.as_ref()
             && Some(&owner.uid) == set.metadata.uid.as_ref()
     })

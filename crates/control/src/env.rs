@@ -66,9 +66,7 @@ impl Backoff {
     pub fn delay(&self, failures: u32, env: &Env) -> Duration {
         self.doubled(failures).min(self.longest).mul_f64(0.5 + env.fraction() / 2.0)
     }
-}
 
-impl Backoff {
     /// Whether the delay after this many failures in a row is as long as it gets.
     pub fn is_longest(&self, failures: u32) -> bool {
         self.doubled(failures) >= self.longest

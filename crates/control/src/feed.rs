@@ -22,9 +22,6 @@ use crate::store::{Cached, Change, Store};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
-/// A watch that is told twice within this time that it is too old waits before it lists.
-const LIST_ANEW_EVERY: Duration = Duration::from_secs(10);
-
 /// What every feed needs.
 #[derive(Clone)]
 pub struct Feeds {
@@ -80,7 +77,7 @@ impl Feeds {
         let mut term = self.leading.get();
         store.begin(term);
         let mut retry = Retry::new(BACKOFF, self.recovery.clone(), self.env.clone());
-        let (mut events, mut listed_anew) = (watch(), None::<Instant>);
+        let mut events = watch();
         loop {
             let event = tokio::select! {
                 biased;
@@ -110,11 +107,7 @@ impl Feeds {
                     }
                     store.note_synced();
                 }
-                // The API server is there: to wait once more would be in vain. Unless this has just been so.
-                Some(Err(error))
-                    if is_expired(&error) && listed_anew.is_none_or(|at| at.elapsed() >= LIST_ANEW_EVERY) =>
-                {
-                    listed_anew = Some(Instant::now());
+                Some(Err(error)) if is_expired(&error) && retry.expire() => {
                     self.metrics.watch_error(kind);
                     info!(kind, "the watch is too old; listing anew");
                     events = watch();

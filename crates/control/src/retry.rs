@@ -11,12 +11,16 @@
 use std::time::Duration;
 
 use kube::runtime::watcher;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::env::{Backoff, Env};
 use crate::signal::Signal;
 
 /// Over so long those come back who waited for the API server.
 const SPREAD: Duration = Duration::from_millis(500);
+
+/// A watch that is told twice within this time that it is too old waits before it lists.
+const LIST_ANEW_EVERY: Duration = Duration::from_secs(10);
 
 /// How often the API server answered after it had failed.
 #[derive(Debug, Clone, Default)]
@@ -49,13 +53,15 @@ pub struct Retry {
     known: u64,
     /// Whether a pause has ended early since the last success, and none of the longest has passed after it.
     was_early: bool,
+    /// When it last listed at once, since what it watched had expired.
+    listed_anew: Option<Instant>,
 }
 
 impl Retry {
     /// One who has not failed yet.
     pub fn new(backoff: Backoff, recovery: Recovery, env: Env) -> Self {
         let known = recovery.count();
-        Self { backoff, recovery, env, failures: 0, known, was_early: false }
+        Self { backoff, recovery, env, failures: 0, known, was_early: false, listed_anew: None }
     }
 
     /// It answered.
@@ -73,25 +79,35 @@ impl Retry {
         self.backoff.delay(self.failures, &self.env)
     }
 
+    /// A watch was told that what it asks for is too old. Returns whether to list at once: the API server is there, so to wait
+    /// would be in vain, unless this has just been so.
+    pub fn expire(&mut self) -> bool {
+        let lists = self.listed_anew.is_none_or(|at| at.elapsed() >= LIST_ANEW_EVERY);
+        if lists {
+            self.listed_anew = Some(Instant::now());
+        }
+        lists
+    }
+
     /// Waits for so long, or until the API server is known to be back.
     pub async fn pause(&mut self, pause: Duration) {
-        let end = tokio::time::Instant::now() + pause;
+        let end = Instant::now() + pause;
         if !self.was_early {
-            let back = tokio::time::timeout_at(end, self.recovery.after(self.known)).await;
+            let back = timeout_at(end, self.recovery.after(self.known)).await;
             if let Ok(known) = back {
                 (self.known, self.was_early, self.failures) = (known, true, 0);
                 let spread = SPREAD.mul_f64(self.env.fraction());
-                tokio::time::sleep_until(end.min(tokio::time::Instant::now() + spread)).await;
+                sleep_until(end.min(Instant::now() + spread)).await;
                 return;
             }
         }
-        tokio::time::sleep_until(end).await;
+        sleep_until(end).await;
         self.known = self.recovery.count();
         self.was_early &= !self.backoff.is_longest(self.failures);
     }
 }
 
-/// Whether a watch is told that what it asks for is too old: the API server is there, and a new list is all that is needed.
+/// Whether a watch is told that what it asks for is too old.
 pub fn is_expired(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::WatchError(status) => status.code == 410,
@@ -102,8 +118,6 @@ pub fn is_expired(error: &watcher::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::Instant;
-
     use super::*;
     use crate::env::SystemClock;
 
@@ -153,6 +167,17 @@ mod tests {
         retry.succeed();
         recovery.note();
         assert!(paused(&mut retry).await <= SPREAD, "and it has succeeded since");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_expires_over_and_over_does_not_list_all_the_time() {
+        let mut retry = retry(&Recovery::default());
+        assert!(retry.expire());
+        assert!(!retry.expire());
+        retry.succeed();
+        assert!(!retry.expire(), "a list between them is no reason");
+        tokio::time::sleep(LIST_ANEW_EVERY).await;
+        assert!(retry.expire());
     }
 
     #[tokio::test(start_paused = true)]

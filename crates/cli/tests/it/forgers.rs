@@ -72,7 +72,7 @@ async fn privileged(admin: &User, name: &str, number: i64) -> Value {
     forged
 }
 
-/// Has a user delete all pods of an image, and waits until they are gone.
+/// Has a user delete all pods of an image.
 async fn delete(user: &User, client: &Client, image: &str) {
     let api = Api::<Pod>::namespaced(client.clone(), "default");
     for pod in api.list(&ListParams::default()).await.unwrap() {

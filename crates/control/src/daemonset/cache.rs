@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
+use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus, GROUP};
 use dapple_api::selector::Selector;
-use dapple_plan::daemonset::pod::HASH_LABEL;
+use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
     FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
@@ -16,9 +16,6 @@ use serde_json::Value;
 use crate::observed::{KindInfo, Wire};
 use crate::slim::Interner;
 use crate::store::{Cached, Index, Meta};
-
-/// The API group whose revisions are ours.
-const GROUP: &str = "apps.kruise.io";
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
 #[derive(Debug)]
@@ -196,10 +193,8 @@ impl Cached for SetRevision {
     fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
         // The policy on authors goes by kind and name, so these count as well as the UID: else one could name an owner to the
         // policy and another to us.
-        let group = |owner: &Owner| owner.api_version.split_once('/').map(|(group, _)| group == GROUP);
-        let is_set = |owner: &Owner| owner.kind == "DaemonSet" && group(owner) == Some(true);
         let controller = wire.metadata.owner_references.iter().find(|owner| owner.controller);
-        let controller = controller.filter(|owner| is_set(owner));
+        let controller = controller.filter(|owner| is_set(&owner.api_version, &owner.kind));
         let owner = controller.map(|owner| strings.share(&owner.uid));
         let owner_name = strings.share(controller.map_or("", |owner| owner.name.as_str()));
         let is_orphan = !wire.metadata.owner_references.iter().any(|owner| owner.controller);

@@ -1,5 +1,6 @@
 //! The pod that a node gets: the rendered template, with what ties it to its DaemonSet and its node.
 
+use dapple_api::daemonset::GROUP;
 use dapple_edit::render::hash;
 use serde_json::{Map, Value, json};
 
@@ -54,6 +55,12 @@ pub fn owner(set: &str, uid: &str) -> Value {
         "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": set, "uid": uid,
         "controller": true, "blockOwnerDeletion": true,
     })
+}
+
+/// Whether an owner of this API version and kind is a DaemonSet of ours.
+pub fn is_set(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map(|(group, _)| group);
+    group == Some(GROUP) && kind == "DaemonSet"
 }
 
 /// A name of at most 63 letters, so that it can be a host's name.
