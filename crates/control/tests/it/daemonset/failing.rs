@@ -102,6 +102,16 @@ async fn a_pod_that_cannot_be_taken_in_holds_up_nothing() {
     let story = started("no-owner").await;
     let is_free = "!has(oldObject.metadata.labels) || !('stays' in oldObject.metadata.labels)";
     forbid_on(&story, "no-owner", ("", "v1", "pods"), "UPDATE", is_free).await;
+    // Nobody's, to see that it works: the API server takes in policies in its own time.
+    let probe = json!({
+        "metadata": {"name": "probe", "labels": {"stays": "yes"}},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "other:1"}]},
+    });
+    story.pods.create(&PostParams::default(), &serde_json::from_value(probe).unwrap()).await.unwrap();
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"touched": "yes"}}}));
+    eventually("it is forbidden", || async { is_forbidden(story.pods.patch("probe", &dry, &patch).await) }).await;
+    story.pods.delete("probe", &DeleteParams::default().grace_period(0)).await.unwrap();
     // One that the set selects and nobody owns, and that nobody may change.
     let (node, _) = story.all_pods().await.remove(0);
     let orphan = json!({
