@@ -176,15 +176,17 @@ impl Cluster {
         let client = self.client().await?;
         self.wait_for("kube-apiserver", async || get(&client, "/readyz").await).await?;
 
-        progress.detail("kube-controller-manager, kube-scheduler");
-        let config = self.dir.join("kube-scheduler.config");
-        let scheduler_config =
-            control_plane::scheduler_config(spec.scheduler_config.as_ref(), &self.user_file("kube-scheduler"));
-        write_atomically(&config, scheduler_config.to_string().as_bytes())?;
-        let manager = self.user_file("kube-controller-manager");
-        let args = control_plane::controller_manager(spec, certs, ports, &manager);
-        run(Binary::KubeControllerManager, Role::Client, args)?;
-        run(Binary::KubeScheduler, Role::Client, control_plane::scheduler(certs, ports, &config))?;
+        if spec.controllers {
+            progress.detail("kube-controller-manager, kube-scheduler");
+            let config = self.dir.join("kube-scheduler.config");
+            let scheduler_config =
+                control_plane::scheduler_config(spec.scheduler_config.as_ref(), &self.user_file("kube-scheduler"));
+            write_atomically(&config, scheduler_config.to_string().as_bytes())?;
+            let manager = self.user_file("kube-controller-manager");
+            let args = control_plane::controller_manager(spec, certs, ports, &manager);
+            run(Binary::KubeControllerManager, Role::Client, args)?;
+            run(Binary::KubeScheduler, Role::Client, control_plane::scheduler(certs, ports, &config))?;
+        }
         if spec.kwok {
             progress.detail("kwok");
             let installed = tokio::time::timeout(PATIENCE, crate::kwok::install(&client)).await;
@@ -193,10 +195,12 @@ impl Cluster {
             write_atomically(&config, crate::kwok::CONFIG.as_bytes())?;
             run(Binary::Kwok, Role::Client, control_plane::kwok(spec, &self.user_file("kwok"), &config))?;
         }
-        self.wait_for("kube-scheduler", async || listens(ports.scheduler)).await?;
-        // Pods are refused before the controller manager has made their service account.
-        let account = "/api/v1/namespaces/default/serviceaccounts/default";
-        self.wait_for("kube-controller-manager", async || get(&client, account).await).await?;
+        if spec.controllers {
+            self.wait_for("kube-scheduler", async || listens(ports.scheduler)).await?;
+            // Pods are refused before the controller manager has made their service account.
+            let account = "/api/v1/namespaces/default/serviceaccounts/default";
+            self.wait_for("kube-controller-manager", async || get(&client, account).await).await?;
+        }
         if spec.kwok { self.wait_until_kwok_plays(&client).await } else { Ok(()) }
     }
 

@@ -22,6 +22,9 @@ pub struct ClusterSpec {
     pub lifetime: Lifetime,
     /// Whether dropping it leaves `logs/`, for an error that points there; they go with the next start or stop there.
     pub keeps_logs: bool,
+    /// Whether kube-controller-manager and kube-scheduler run. Without them no namespace, owned object or service account
+    /// is looked after, so that pods are refused.
+    pub controllers: bool,
     /// Whether kwok plays the kubelet of nodes annotated `kwok.x-k8s.io/node: fake`.
     pub kwok: bool,
     /// How long a kwok node's lease lasts; 200 for more than 2,000 nodes, or heartbeats load both cores.
@@ -56,6 +59,7 @@ impl ClusterSpec {
             dir,
             lifetime: Lifetime::WithParent,
             keeps_logs: false,
+            controllers: true,
             kwok: true,
             node_lease_seconds: 40,
             api_port: None,

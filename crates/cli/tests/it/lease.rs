@@ -8,11 +8,11 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::proxy::{Proxy, kubeconfig};
-use crate::support::{MANAGER_USER, Manager, eventually, group, group_has, leads, lease, node, own_cluster};
+use crate::support::{MANAGER_USER, Manager, eventually, group, group_has, leads, lease, node, own_api_server};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_takes_over_from_a_killed_leader() {
-    let (cluster, client) = own_cluster().await;
+    let (cluster, client) = own_api_server().await;
     // With the permissions of production, no more.
     let config = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
     let first = Manager::start(&config, cluster.log("first"));
@@ -49,7 +49,7 @@ async fn a_standby_takes_over_from_a_killed_leader() {
 /// late write arrives, and the first leader wakes up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_late_write_of_a_deposed_leader_changes_nothing() {
-    let (cluster, client) = own_cluster().await;
+    let (cluster, client) = own_api_server().await;
     let (proxy, address) = Proxy::start(client.clone()).await;
     let first = Manager::start(&kubeconfig(cluster.dir(), address), cluster.log("first"));
     leads(&client, &first).await;

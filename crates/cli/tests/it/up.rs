@@ -10,7 +10,7 @@ use dapple_testbed::Cluster;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{DAPPLE, own_cluster, text};
+use crate::support::{DAPPLE, own_api_server, text};
 
 /// A state folder of one's own. A test that fails half way leaves no cluster behind.
 struct State(tempfile::TempDir);
@@ -168,7 +168,7 @@ fn a_reader_who_leaves_is_no_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_existing_cluster_gets_the_apis_and_nothing_is_started() {
-    let (cluster, client) = own_cluster().await;
+    let (cluster, client) = own_api_server().await;
     let state = State::new();
     let kubeconfig = cluster.admin_kubeconfig().to_str().unwrap();
     let refused = run(state.path(), &["up", "--cluster", "--kubeconfig", kubeconfig]);

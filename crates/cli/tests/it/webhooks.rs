@@ -12,7 +12,7 @@ use kube::Client;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{MANAGER_USER, Manager, dapple, eventually, own_cluster, text};
+use crate::support::{MANAGER_USER, Manager, dapple, eventually, own_api_server, own_cluster, text};
 
 /// A cluster and where its manager is.
 pub(crate) struct Hooked {
@@ -27,9 +27,12 @@ pub(crate) struct Hooked {
 }
 
 impl Hooked {
-    /// A cluster with three nodes, and room for two replicas behind a balancer.
+    /// An API server with three nodes, and room for two replicas behind a balancer.
     pub(crate) async fn start() -> Self {
-        let (cluster, client) = own_cluster().await;
+        Self::on(own_api_server().await).await
+    }
+
+    async fn on((cluster, client): (Cluster, Client)) -> Self {
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
             let labels = json!({"disk-type": disk, "node-restriction.kubernetes.io/disk": disk});
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
@@ -188,7 +191,7 @@ async fn an_application_has_one_replacement() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn registrations_are_mended_and_nobody_waits_for_one_that_is_down() {
-    let hooked = Hooked::start().await;
+    let hooked = Hooked::on(own_cluster().await).await;
     // Before there is a manager, nothing stands in the way.
     let mut early = set("early", "default", "v1beta1");
     early["spec"]["template"]["spec"]["containers"][0]["envv"] = json!([]);
@@ -365,7 +368,7 @@ fn nobody_answers(hooked: &Hooked) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_registered_that_nobody_reaches() {
-    let hooked = Hooked::start().await;
+    let hooked = Hooked::on(own_cluster().await).await;
     let Backend { address, health } = hooked.backends[0];
     // Also in another namespace: with what is installed for it, and nothing else.
     let place = ["--namespace", "fleet", "--yes", "--kubeconfig", hooked.cluster.admin_kubeconfig().to_str().unwrap()];

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use dapple_api::group::NodeGroupSpec;
 use dapple_control::install::{find_crd, install_crds};
 
-use crate::malformed::own_cluster;
+use crate::malformed::own_api_server;
 use crate::support::{eventually, group, group_has, http_get, kubectl_ok, manager, node};
 
 const CRD: &str = "nodegroups.groupmanagement.kubeedge.io";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_is_handed_over() {
-    let cluster = own_cluster().await;
+    let cluster = own_api_server().await;
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=another-product", "--overwrite"], "");

@@ -12,17 +12,18 @@ use std::sync::Arc;
 
 use crate::support::{eventually, group, group_has, http_get, kubectl_ok, manager, node};
 
-/// A cluster of one's own, without kwok: its CRDs get changed.
-pub(crate) async fn own_cluster() -> Cluster {
+/// An API server of one's own: its CRDs get changed, and nothing runs there.
+pub(crate) async fn own_api_server() -> Cluster {
     let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
     let mut spec = ClusterSpec::temporary();
     spec.kwok = false;
+    spec.controllers = false;
     Cluster::start(spec, &binaries, &Quiet).await.expect("the cluster starts")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
-    let cluster = own_cluster().await;
+    let cluster = own_api_server().await;
     let client = cluster.client().await.unwrap();
     dapple_control::install::install_crds(&client).await.unwrap();
     // A schema without types stands for an older or a newer one: the API server lets anything pass.
