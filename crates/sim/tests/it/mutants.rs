@@ -1,13 +1,42 @@
 //! Deliberate mistakes are found.
 
+use dapple_control::family::Family;
+use dapple_plan::mutant::Mutant;
 use dapple_sim::hunt::{hunt, mistakes};
 
 /// A mistake that is not found in so many seeds is not found.
 const SEEDS: u64 = 3_000;
 
+/// Where mistakes that few seeds notice were found last: looked at first, since hunting for them from the start takes
+/// minutes. A seed that does not notice any more costs that time; then put the one that is printed here.
+const FOUND_BY: [(Mutant, u64); 11] = [
+    (Mutant::BurstIgnored, 366),
+    (Mutant::CurrentTooSoon, 455),
+    (Mutant::DoubtDropped, 221),
+    (Mutant::FailureForgotten, 72),
+    (Mutant::FirstListSkipped, 788),
+    (Mutant::HashRestarts, 61),
+    (Mutant::HurriesInVain, 474),
+    (Mutant::LabelsIgnored, 133),
+    (Mutant::LeaderForLife, 440),
+    (Mutant::SelectorAlone, 589),
+    (Mutant::StraysLeft, 626),
+];
+
+fn is_found(mutant: Mutant, family: Family) -> bool {
+    let last = FOUND_BY.iter().find(|(known, _)| *known == mutant && family == Family::DaemonSet);
+    if let Some((_, seed)) = last
+        && hunt(mutant, family, *seed..seed + 1).unwrap().is_some()
+    {
+        return true;
+    }
+    let found = hunt(mutant, family, 1..SEEDS + 1).unwrap();
+    println!("{mutant:?}, {}: {found:?}", family.name());
+    found.is_some()
+}
+
 #[test]
 fn every_mistake_is_found() {
-    let is_missed = |(mutant, family): &_| hunt(*mutant, *family, 1..SEEDS + 1).unwrap().is_none();
-    let survivors: Vec<_> = mistakes().filter(is_missed).collect();
+    let survivors: Vec<_> = mistakes().filter(|(mutant, family)| !is_found(*mutant, *family)).collect();
     assert!(survivors.is_empty(), "these mistakes were made, and nobody noticed: {survivors:?}");
 }
