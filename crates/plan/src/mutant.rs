@@ -1,7 +1,7 @@
 //! Deliberate mistakes, which the simulator must find: a simulator that finds none of them finds no others either.
 //!
-//! They are compiled in with the feature `mutants` alone, which only `dapple-sim` asks for. Without it, [`is_on`] is
-//! `false` to the compiler, and nothing is left of them.
+//! They are compiled in with the feature `mutants` alone, which only builds of `dapple-sim` turn on. Without it,
+//! [`is_on`] is `false` to the compiler, and nothing is left of them.
 
 macro_rules! mutants {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
@@ -75,6 +75,11 @@ mutants! {
     LeaversKept,
     /// A group's status is written without the generation that it is of.
     GenerationForgotten,
+}
+
+/// Whether mistakes can be made in this build at all.
+pub const fn can_be_made() -> bool {
+    cfg!(feature = "mutants")
 }
 
 #[cfg(feature = "mutants")]

@@ -1,5 +1,6 @@
 //! Runs the real managers against an API server in memory, with faults, under a clock that nobody waits for. For tests
 //! only: see docs/simulation.md.
+#![cfg(feature = "mutants")]
 
 pub mod clock;
 pub mod daemonset;

@@ -45,7 +45,7 @@ pub fn explain(scenario: &Scenario, seed: u64) -> std::io::Result<String> {
     let shrunk = shrink(scenario, &(scenario.script)(seed))?;
     let name = scenario.family.name();
     let trace = shrunk.outcome.trace.lines().join("\n");
-    let whole = format!("cargo run --release -p dapple-sim -- --family {name} --seed {seed}");
+    let whole = format!("cargo run --release -p dapple-sim --features mutants -- --family {name} --seed {seed}");
     Ok(format!("{name} seed {seed}\n{}\n{trace}\nrun it whole with: {whole}", shrunk.script))
 }
 

@@ -12,6 +12,12 @@ fn help_names_every_command() {
     }
 }
 
+/// The simulator's mistakes are for its own builds: the program is built beside these tests, of the same parts.
+#[test]
+fn the_program_has_no_deliberate_mistakes_in_it() {
+    assert!(!dapple_plan::mutant::can_be_made(), "built with the simulator; build it alone: cargo build -p dapple");
+}
+
 #[test]
 fn crds_prints_what_is_checked_in() {
     let printed = text(&dapple(&["crds"]).stdout);
