@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench strangers outage sim fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench release strangers outage sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -11,7 +11,7 @@ down: build          ## Stops it and leaves nothing behind
 	$(DAPPLE) down
 
 test: lint upstream  ## Everything that CI runs
-	cargo test --workspace
+	bash scripts/test
 
 upstream:            ## Builds etcd, Kubernetes, kwok and containerd once into the user's cache
 	cargo run -q -p dapple-testbed --example obtain
@@ -26,6 +26,12 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission
 
+release:             ## The program for others: target/dist/dapple, stripped, with its symbols beside it
+	cargo build --release -p dapple
+	mkdir -p target/dist
+	objcopy --only-keep-debug target/release/dapple target/dist/dapple.debug
+	cd target/dist && objcopy --strip-all --add-gnu-debuglink=dapple.debug ../release/dapple dapple
+
 strangers:           ## Writes while strangers hold every connection, and the API server comes anew
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission strangers
@@ -35,7 +41,7 @@ outage:              ## The first write after minutes without an API server, wit
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family
-	cargo run --release -p dapple-sim -- --seeds $(SEEDS)
+	cargo run --release -p dapple-sim --features mutants -- --seeds $(SEEDS)
 
 fuzz:                ## A million hostile inputs for each target; needs a nightly compiler
 	bash scripts/fuzz manifest
@@ -48,7 +54,8 @@ fmt:
 
 lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	bash scripts/one-stack
+	cargo clippy --workspace --all-targets --features dapple-sim/mutants -- -D warnings
 
 coverage:            ## Lines per crate; api, edit and plan stay above 80 %
 	bash scripts/coverage
