@@ -20,8 +20,8 @@ pub struct ClusterView {
     pub logs: String,
     /// Every process.
     pub processes: Vec<ProcessView>,
-    /// Its nodes.
-    pub nodes: NodesView,
+    /// Its nodes; `None` if the API server does not say.
+    pub nodes: Option<NodesView>,
     /// Its NodeGroups, by name.
     pub groups: Vec<GroupView>,
     /// The manager that leads; `None` while none does.
@@ -42,7 +42,7 @@ pub struct ProcessView {
 }
 
 /// Nodes, counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct NodesView {
     /// All of them.
     pub total: usize,
@@ -63,7 +63,8 @@ impl ClusterView {
     /// Whether everything runs that should.
     pub fn is_well(&self) -> bool {
         let all_alive = self.processes.iter().all(|process| process.alive);
-        all_alive && self.kubernetes.is_some() && self.leader.is_some() && self.nodes.ready == self.nodes.total
+        let all_ready = self.nodes.is_some_and(|nodes| nodes.ready == nodes.total);
+        all_alive && self.kubernetes.is_some() && self.leader.is_some() && all_ready
     }
 }
 
@@ -72,7 +73,8 @@ impl fmt::Display for ClusterView {
         let mut line = |name: &str, text: &str| writeln!(f, "  {name:<11} {text}");
         let version = self.kubernetes.as_deref().unwrap_or("not answering");
         line("cluster", &format!("{}: Kubernetes {version} at {}", self.name, self.api))?;
-        line("nodes", &format!("{} of {} ready", self.nodes.ready, self.nodes.total))?;
+        let nodes = self.nodes.map(|nodes| format!("{} of {} ready", nodes.ready, nodes.total));
+        line("nodes", nodes.as_deref().unwrap_or("not known: the API server does not say"))?;
         let groups: Vec<String> = self.groups.iter().map(GroupView::to_string).collect();
         line("groups", if groups.is_empty() { "none".to_owned() } else { groups.join(", ") }.as_str())?;
         line("leader", self.leader.as_deref().unwrap_or("none: no manager holds the lease"))?;
@@ -110,7 +112,7 @@ mod tests {
             kubeconfig: "/k".into(),
             logs: "/l".into(),
             processes: vec![ProcessView { name: "etcd".into(), pid: 1, alive: true }],
-            nodes: NodesView { total: 60, ready: 60 },
+            nodes: Some(NodesView { total: 60, ready: 60 }),
             groups: vec![
                 GroupView { name: "beijing".into(), nodes: Some(20) },
                 GroupView { name: "hangzhou".into(), nodes: None },
@@ -132,6 +134,13 @@ mod tests {
   logs        /l
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_none() {
+        let silent = ClusterView { nodes: None, ..view() };
+        assert!(!silent.is_well());
+        assert!(silent.to_string().contains("nodes       not known: the API server does not say"));
     }
 
     #[test]
