@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Cluster;
 
 /// Nothing takes this long on a busy machine unless it never happens.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Polls until `look` finds something; `Err` says what is still missing.
 ///
