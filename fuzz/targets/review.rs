@@ -8,11 +8,17 @@ use dapple_admit::hooks::HOOKS;
 use dapple_admit::review::converted;
 use dapple_admit::routes::Judges;
 use dapple_admit::surroundings::Surroundings;
+use dapple_control::caches::{Caches, Watches};
+use dapple_control::env::Env;
+use dapple_control::events::Recorder;
 use dapple_control::metrics::Metrics;
+use dapple_control::retry::Recovery;
+use dapple_control::signal::Signal;
 use kube::Client;
 use kube::client::Body;
 use libfuzzer_sys::fuzz_target;
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
 
 /// A cluster that answers nothing.
 fn dead_client() -> Client {
@@ -22,16 +28,21 @@ fn dead_client() -> Client {
     Client::new(service, "default")
 }
 
+/// The caches of a process that does not lead.
+fn caches(client: Client) -> Caches {
+    let (env, leading, stop) = (Env::system(), Signal::default(), CancellationToken::new());
+    let recorder = Recorder::start(client.clone(), "fuzz".to_owned(), env.clone(), leading.clone(), stop.clone());
+    let (metrics, recorder, recovery) = (Arc::new(Metrics::new()), Arc::new(recorder), Recovery::default());
+    Caches::new(Watches { client, env, metrics, recorder, leading, recovery, stop })
+}
+
 thread_local! {
     static JUDGES: LazyCell<(Runtime, Judges)> = LazyCell::new(|| {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let entered = runtime.enter();
-        let judges = Judges::new(
-            dead_client(),
-            "dapple-system".to_owned(),
-            Arc::new(Surroundings::default()),
-            Arc::new(Metrics::new()),
-        );
+        let known = Surroundings::start(&caches(dead_client()), &CancellationToken::new());
+        let judges =
+            Judges::new(dead_client(), "dapple-system".to_owned(), Arc::new(known), Arc::new(Metrics::new()));
         drop(entered);
         (runtime, judges)
     });

@@ -72,7 +72,9 @@ impl Webhooks {
         let Options { listen, reach, source, callers, namespace } = self.options;
         shared.readiness.note(PART, false);
         let stop = shared.stop.clone();
-        let known = Surroundings::start(&shared.plain, &shared.recovery, &shared.env, &stop);
+        // Who does not know what is around must not judge: without it nothing is served, and the process is not ready.
+        let life = stop.child_token();
+        let known = Arc::new(Surroundings::start(&shared.caches, &life));
         let identity = Identity::default();
         let registrar = Arc::new(Registrar {
             plain: shared.plain.clone(),
@@ -95,12 +97,12 @@ impl Webhooks {
         let address = self.listener.local_addr().unwrap_or(listen);
         let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
         let server = Server { identity, callers, limits: LIMITS, metrics: shared.metrics.clone() };
-        let serving = server.run(self.listener, routes(judges), stop.clone());
+        let serving = server.run(self.listener, routes(judges), life.clone());
         info!(%address, "webhooks are served");
         shared.readiness.note(PART, true);
         let keeping = tokio::spawn(registrar.run(stop.clone()));
         let unready = async {
-            stop.cancelled().await;
+            life.cancelled().await;
             // Whoever balances between replicas is told at once; whoever still comes is served for a while.
             shared.readiness.note(PART, false);
         };

@@ -75,8 +75,8 @@ impl Judges {
 
     /// What only the cluster can tell.
     fn look_around(&self, request: &Request, verdict: &mut Verdict) {
-        let has_group = |name: &str| self.known.groups().has(name);
-        let has_pool = |name: &str| self.known.pools().has(name);
+        let has_group = |name: &str| self.known.may_have_group(name);
+        let has_pool = |name: &str| self.known.may_have_pool(name);
         let object = &request.object;
         let found = match request.kind.kind.as_str() {
             "PropagationPolicy" => read(object).map(|policy| missing_in_propagation_policy(&policy, has_group)),
@@ -84,9 +84,9 @@ impl Judges {
             "YurtAppSet" => read(object).map(|set| missing_in_yurt_app_set(&set, has_pool)),
             "YurtAppConfigurationReplacement" => read(object).map(|replacement| {
                 let others = self.known.replacements(&request.namespace);
-                let others = others.iter().filter(|(name, _)| *name != request.name);
-                let others = others.map(|(name, known)| Other {
-                    name,
+                let others = others.iter().filter(|known| *known.meta.key.name != *request.name);
+                let others = others.map(|known| Other {
+                    name: &known.meta.key.name,
                     created: known.created.as_ref(),
                     subject: &known.subject,
                 });

@@ -13,6 +13,7 @@ mod memory;
 mod mend;
 mod news;
 mod own;
+mod pod;
 mod proof;
 mod pull;
 mod said;
@@ -30,16 +31,17 @@ use tracing::warn;
 
 pub use cache::{RevisionWire, Set, SetRevision, SetWire};
 
+use crate::caches::Subscription;
+use crate::caches::store::{Change, Key};
 use crate::client::in_words;
 use crate::env::{Backoff, Env};
 use crate::events::Recorder;
 use crate::failing::Failure;
-use crate::feed::Feeds;
+use crate::family::Parts;
 use crate::metrics::Metrics;
 use crate::observed::Wire;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Node, Pod};
-use crate::store::{Change, Key, Store};
 use crate::worker::Reconcile;
 
 use memory::Memory;
@@ -56,39 +58,42 @@ pub struct DaemonSets {
     recorder: Arc<Recorder>,
     metrics: Arc<Metrics>,
     ignores_patches: bool,
-    sets: Arc<Store<Set>>,
-    revisions: Arc<Store<SetRevision>>,
-    pods: Arc<Store<Pod>>,
-    nodes: Arc<Store<Node>>,
+    sets: Subscription<Set>,
+    revisions: Subscription<SetRevision>,
+    pods: Subscription<Pod>,
+    nodes: Subscription<Node>,
     news: Arc<News>,
     memories: Mutex<BTreeMap<Key, Memory>>,
 }
 
 impl DaemonSets {
-    /// Starts to watch. Returns the controller and the queue of sets to look at.
-    pub fn start(feeds: &Feeds) -> (Arc<Self>, Arc<Queue<Key>>) {
-        let queue = Arc::new(Queue::new(BACKOFF, feeds.env.clone()));
-        let sets = Arc::new(Store::default());
-        let news = Arc::new(News::new(queue.clone(), feeds.metrics.clone(), sets.clone()));
-        let (mut on_set, metrics, recorder) = (news.clone().on_set(), feeds.metrics.clone(), feeds.recorder.clone());
-        feeds.watch_into(sets.clone(), move |change: &Change<Set>| {
+    /// Subscribes to what it reads. Returns the controller and the queue of sets to look at.
+    pub fn start(parts: &Parts) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let (caches, life) = (&parts.caches, &parts.stop);
+        let queue = Arc::new(Queue::new(BACKOFF, parts.env.clone()));
+        let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED]);
+        let revisions = caches.open().indexed_by([SetRevision::BY_OWNER, SetRevision::ORPHANS]);
+        let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
+        let news = Arc::new(News::new(queue.clone(), parts.metrics.clone(), sets.store()));
+        let (mut on_set, metrics, recorder) = (news.clone().on_set(), parts.metrics.clone(), parts.recorder.clone());
+        let on_set = move |change: &Change<Set>| {
             // A standby, which works on nothing, may have led before.
             if let Change::Object { key, new: None, .. } = change {
                 metrics.forget_set(key);
                 recorder.forget(SetWire::KIND, key);
             }
             on_set(change);
-        });
+        };
         let controller = Self {
-            client: feeds.client.clone(),
-            env: feeds.env.clone(),
-            recorder: feeds.recorder.clone(),
-            metrics: feeds.metrics.clone(),
-            ignores_patches: !feeds.gates.node_label_patches,
-            sets,
-            revisions: feeds.watch(news.clone().on_revision()),
-            pods: feeds.watch(news.clone().on_pod()),
-            nodes: feeds.watch(news.clone().on_node()),
+            client: parts.client.clone(),
+            env: parts.env.clone(),
+            recorder: parts.recorder.clone(),
+            metrics: parts.metrics.clone(),
+            ignores_patches: !parts.gates.node_label_patches,
+            sets: sets.subscribe(life, on_set),
+            revisions: revisions.subscribe(life, news.clone().on_revision()),
+            pods: pods.subscribe(life, news.clone().on_pod()),
+            nodes: caches.open().subscribe(life, news.clone().on_node()),
             news,
             memories: Mutex::default(),
         };

@@ -5,15 +5,42 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::crd::is_ours;
 use kube::Client;
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::caches::Caches;
+use crate::env::Env;
+use crate::events::Recorder;
+use crate::gates::Gates;
 use crate::install::{find_crd, is_served};
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
+
+/// What the controllers of a family are made of.
+#[derive(Clone)]
+pub struct Parts {
+    /// A client whose writes are sent only while this process leads.
+    pub client: Client,
+    /// Wall time and randomness.
+    pub env: Env,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// Where to report.
+    pub recorder: Arc<Recorder>,
+    /// What is switched on.
+    pub gates: Gates,
+    /// When the API server is back.
+    pub recovery: Recovery,
+    /// What is known of the cluster.
+    pub caches: Caches,
+    /// Ends the family.
+    pub stop: CancellationToken,
+}
 
 /// How often to look whether a family may be served.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

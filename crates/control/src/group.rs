@@ -1,10 +1,11 @@
 //! The NodeGroup controller: keeps `status.containedNodes` true as nodes come, go and change.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
-use dapple_plan::group::{Membership, Rule, status};
+use dapple_plan::group::{Membership, Roll, Rule, status};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, Patch, PatchParams};
@@ -13,14 +14,15 @@ use serde::Deserialize;
 use serde_json::json;
 use tracing::info;
 
+use crate::caches::Subscription;
+use crate::caches::store::{Cached, Change, Key, Meta, Store};
 use crate::env::{Backoff, Env};
 use crate::events::{EventType, Recorder, Report};
 use crate::failing::Failure;
-use crate::feed::Feeds;
+use crate::family::Parts;
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Interner, Node};
-use crate::store::{Cached, Change, Index, Key, Meta, Store};
 use crate::worker::Reconcile;
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
@@ -64,31 +66,47 @@ impl Cached for Group {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+}
 
-    fn index(&self, _: &mut dyn FnMut(Index, Arc<str>)) {}
+/// What follows from what the controller was told so far.
+#[derive(Default)]
+struct Known {
+    membership: Membership,
+    /// By group: the version whose rule is in the membership. The store may be ahead of it.
+    versions: BTreeMap<Key, u64>,
+}
+
+impl Known {
+    /// The members of a group, if they are those of the group as it is in the store. If not, it is told soon, and looked at
+    /// then: a generation must not be written beside the members of another.
+    fn roll(&self, group: &Group) -> Option<Roll> {
+        let is_told = self.versions.get(&group.meta.key) == Some(&group.meta.version);
+        is_told.then(|| self.membership.roll(&group.meta.key.name)).flatten()
+    }
 }
 
 /// The controller.
 pub struct Groups {
     client: Client,
     env: Env,
-    groups: Arc<Store<Group>>,
-    nodes: Arc<Store<Node>>,
-    membership: Arc<Mutex<Membership>>,
+    groups: Subscription<Group>,
+    nodes: Subscription<Node>,
+    known: Arc<Mutex<Known>>,
     recorder: Arc<Recorder>,
-    last_writes: Mutex<std::collections::BTreeMap<Key, tokio::time::Instant>>,
+    last_writes: Mutex<BTreeMap<Key, tokio::time::Instant>>,
 }
 
 impl Groups {
-    /// Starts to watch groups and nodes. Returns the controller and the queue of groups to look at.
-    pub fn start(feeds: &Feeds) -> (Arc<Self>, Arc<Queue<Key>>) {
-        let queue = Arc::new(Queue::new(BACKOFF, feeds.env.clone()));
-        let membership = Arc::new(Mutex::new(Membership::default()));
-        let nodes = Arc::new(Store::<Node>::default());
-        let groups = feeds.watch(on_group(nodes.clone(), membership.clone(), queue.clone(), feeds.metrics.clone()));
-        feeds.watch_into(nodes.clone(), on_node(membership.clone(), queue.clone(), feeds.metrics.clone()));
-        let (client, env, recorder) = (feeds.client.clone(), feeds.env.clone(), feeds.recorder.clone());
-        (Arc::new(Self { client, env, groups, nodes, membership, recorder, last_writes: Mutex::default() }), queue)
+    /// Subscribes to groups and nodes. Returns the controller and the queue of groups to look at.
+    pub fn start(parts: &Parts) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let queue = Arc::new(Queue::new(BACKOFF, parts.env.clone()));
+        let known = Arc::<Mutex<Known>>::default();
+        let (groups, nodes) = (parts.caches.open(), parts.caches.open());
+        let on_group = on_group(nodes.store(), known.clone(), queue.clone(), parts.metrics.clone());
+        let on_node = on_node(known.clone(), queue.clone(), parts.metrics.clone());
+        let (groups, nodes) = (groups.subscribe(&parts.stop, on_group), nodes.subscribe(&parts.stop, on_node));
+        let (client, env, recorder) = (parts.client.clone(), parts.env.clone(), parts.recorder.clone());
+        (Arc::new(Self { client, env, groups, nodes, known, recorder, last_writes: Mutex::default() }), queue)
     }
 
     /// How long to wait before this group may be written again.
@@ -130,18 +148,24 @@ fn replacing(status: &NodeGroupStatus) -> serde_json::Value {
 /// What a change of a group means: hold its rule against the fleet once, and look at it.
 fn on_group(
     nodes: Arc<Store<Node>>,
-    membership: Arc<Mutex<Membership>>,
+    known: Arc<Mutex<Known>>,
     queue: Arc<Queue<Key>>,
     metrics: Arc<crate::metrics::Metrics>,
 ) -> impl FnMut(&Change<Group>) + Send + 'static {
     move |change| {
         let Change::Object { key, new, listed, .. } = change else { return };
-        let mut membership = membership.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         match new {
-            Some(group) => membership.group_changed(&key.name, Rule::from(&group.spec), |visit| {
-                nodes.for_each(|node| visit(node.name(), &node.labels));
-            }),
-            None => membership.group_removed(&key.name),
+            Some(group) => {
+                known.versions.insert(key.clone(), group.meta.version);
+                known.membership.group_changed(&key.name, Rule::from(&group.spec), |visit| {
+                    nodes.for_each(|node| visit(node.name(), &node.labels));
+                });
+            }
+            None => {
+                known.versions.remove(key);
+                known.membership.group_removed(&key.name);
+            }
         }
         let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
         if queue.add(key.clone(), urgency) {
@@ -152,7 +176,7 @@ fn on_group(
 
 /// What a change of a node means: look at the groups that it joined or left.
 fn on_node(
-    membership: Arc<Mutex<Membership>>,
+    known: Arc<Mutex<Known>>,
     queue: Arc<Queue<Key>>,
     metrics: Arc<crate::metrics::Metrics>,
 ) -> impl FnMut(&Change<Node>) + Send + 'static {
@@ -163,7 +187,7 @@ fn on_node(
         {
             return;
         }
-        let mut membership = membership.lock().unwrap_or_else(PoisonError::into_inner);
+        let membership = &mut known.lock().unwrap_or_else(PoisonError::into_inner).membership;
         let affected = match new {
             Some(node) => membership.node_changed(&key.name, &node.labels),
             None if is_on(Mutant::LeaversKept) => Default::default(),
@@ -197,7 +221,7 @@ impl Reconcile for Groups {
             self.last_writes.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
             return Ok(Ended::Done);
         };
-        let roll = self.membership.lock().unwrap_or_else(PoisonError::into_inner).roll(&key.name);
+        let roll = self.known.lock().unwrap_or_else(PoisonError::into_inner).roll(&group);
         let Some(roll) = roll else { return Ok(Ended::Done) };
         let generation = group.generation.filter(|_| !is_on(Mutant::GenerationForgotten));
         let wanted = status(roll, generation, group.status.as_ref(), &Time(self.env.now()));
@@ -223,5 +247,31 @@ impl Reconcile for Groups {
             reason: "FailedStatus",
             note: format!("its status cannot be written: {}", failure.text),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caches::store::read;
+
+    #[test]
+    fn members_are_those_of_the_group_that_is_decided_about() {
+        let group = |version: u64| -> Group {
+            let object = json!({"metadata": {"name": "east", "uid": "u", "resourceVersion": version.to_string()},
+                "spec": {"nodes": ["a"]}});
+            read(&object, &mut Interner::default()).unwrap()
+        };
+        let known = Arc::<Mutex<Known>>::default();
+        let queue = Arc::new(Queue::new(BACKOFF, Env::new(crate::env::SystemClock, 1)));
+        let metrics = Arc::new(crate::metrics::Metrics::new());
+        let mut tell = on_group(Arc::default(), known.clone(), queue, metrics);
+        let key = Key::new("", "east");
+        tell(&Change::Object { key: key.clone(), old: None, new: Some(Arc::new(group(1))), listed: false });
+        let has_roll = |version| known.lock().unwrap().roll(&group(version)).is_some();
+        assert!(has_roll(1));
+        assert!(!has_roll(2), "it is in the store, and was not told yet");
+        tell(&Change::Object { key, old: None, new: Some(Arc::new(group(2))), listed: false });
+        assert!(has_roll(2));
     }
 }

@@ -2,16 +2,16 @@
 //!
 //! The rules that every controller keeps, because the simulator relies on them: wall time and randomness are passed in
 //! ([`env`]), selects are `biased`, maps are ordered wherever order escapes, every write names the version it replaces,
-//! and nothing is decided on a view that is not complete or has not seen our own last write ([`store`]).
+//! and nothing is decided on a view that is not complete or has not seen our own last write ([`caches`]).
 
 pub mod adopt;
+pub mod caches;
 pub mod client;
 pub mod daemonset;
 pub mod env;
 pub mod events;
 pub mod failing;
 pub mod family;
-pub mod feed;
 pub mod gates;
 pub mod group;
 pub mod install;
@@ -20,12 +20,12 @@ pub mod manager;
 pub mod metrics;
 pub mod observed;
 pub mod partition;
+pub mod pool;
 pub mod port;
 pub mod queue;
 pub mod retry;
 pub mod serve;
 pub mod signal;
 pub mod slim;
-pub mod store;
 pub mod uninstall;
 pub mod worker;

@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::caches::{Caches, Watches};
 use crate::client::{Limits, connect, guarded};
 use crate::daemonset::DaemonSets;
 use crate::env::Env;
 use crate::events::Recorder;
-use crate::family::Family;
-use crate::feed::Feeds;
+use crate::family::{Family, Parts};
 use crate::gates::Gates;
 use crate::group::Groups;
 use crate::lease::{Elector, Fence, Terms};
@@ -28,6 +28,9 @@ use crate::worker::{self, Reconcile};
 
 /// How long work under way may take after a stop was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
+
+/// After so long a family that broke begins anew: not at once, should it break again.
+const BEGIN_ANEW_AFTER: Duration = Duration::from_secs(10);
 
 /// How long answers under way about health may take after that.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -77,6 +80,8 @@ pub struct Shared {
     pub leading: Signal,
     /// When the API server is back.
     pub recovery: Recovery,
+    /// What is known of the cluster.
+    pub caches: Caches,
     /// What has to be there before the process is ready.
     pub readiness: Readiness,
     /// Where to count.
@@ -137,34 +142,37 @@ pub async fn work<F: Future<Output = ()>>(
         Some(())
     });
 
+    let recovery = elector.recovery();
+    let recorder =
+        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
+    let recorder = Arc::new(recorder);
+    let caches = Caches::new(Watches {
+        client: client.clone(),
+        env: env.clone(),
+        metrics: metrics.clone(),
+        recorder: recorder.clone(),
+        leading: leading.clone(),
+        recovery: recovery.clone(),
+        stop: stop.clone(),
+    });
     let shared = Shared {
         plain,
         guarded: client.clone(),
         leading: leading.clone(),
-        recovery: elector.recovery(),
+        recovery: recovery.clone(),
+        caches: caches.clone(),
         readiness: readiness.clone(),
         metrics: metrics.clone(),
         env: env.clone(),
         stop: stop.clone(),
     };
-    let recorder =
-        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
     options.families.iter().for_each(|family| readiness.note(family.name(), false));
     // Before anything is listed: what was listed before a term began has to be listed again.
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
-    let feeds = Feeds {
-        client,
-        env,
-        metrics,
-        recorder: Arc::new(recorder),
-        gates: options.gates,
-        leading: leading.clone(),
-        recovery: elector.recovery(),
-        stop: stop.clone(),
-    };
+    let parts = Parts { client, env, metrics, recorder, gates: options.gates, recovery, caches, stop: stop.clone() };
     let mut families = JoinSet::new();
     for family in &options.families {
-        families.spawn(run_family(*family, feeds.clone(), readiness.clone(), options.workers, leading.clone()));
+        families.spawn(run_family(*family, parts.clone(), readiness.clone(), options.workers, leading.clone()));
     }
     // The lease is held while work under way ends.
     let idle = async move {
@@ -177,38 +185,47 @@ pub async fn work<F: Future<Output = ()>>(
 }
 
 /// Serves a family whenever the cluster lets it, until stopped.
-async fn run_family(family: Family, feeds: Feeds, readiness: Readiness, workers: usize, leading: Signal) {
-    while !feeds.stop.is_cancelled() {
+async fn run_family(family: Family, parts: Parts, readiness: Readiness, workers: usize, leading: Signal) {
+    let stop = parts.stop.clone();
+    while !stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
         let ours =
-            family.ours(&feeds.client, &feeds.recovery, &feeds.metrics, |known| readiness.note(family.name(), known));
-        tokio::select! { biased; () = feeds.stop.cancelled() => return, () = ours => {} }
+            family.ours(&parts.client, &parts.recovery, &parts.metrics, |known| readiness.note(family.name(), known));
+        tokio::select! { biased; () = stop.cancelled() => return, () = ours => {} }
         readiness.note(family.name(), false);
-        let feeds = Feeds { stop: feeds.stop.child_token(), ..feeds.clone() };
+        let parts = Parts { stop: parts.stop.child_token(), ..parts.clone() };
         let on_ready = || readiness.note(family.name(), true);
         let work = async {
+            // Dropped when it ends, and so are its subscriptions.
             match family {
                 Family::DaemonSet => {
-                    run_controller(DaemonSets::start(&feeds), &feeds, workers, leading.clone(), on_ready).await;
+                    run_controller(DaemonSets::start(&parts), &parts, workers, leading.clone(), on_ready).await;
                 }
                 Family::Group => {
-                    run_controller(Groups::start(&feeds), &feeds, workers, leading.clone(), on_ready).await;
+                    run_controller(Groups::start(&parts), &parts, workers, leading.clone(), on_ready).await;
                 }
             }
         };
-        let given_up = async {
-            family.not_ours(&feeds.client, &feeds.metrics).await;
-            feeds.stop.cancel();
-            pending::<()>().await;
+        let mut work = std::pin::pin!(work);
+        let is_broken = tokio::select! {
+            biased;
+            () = &mut work => true,
+            () = family.not_ours(&parts.client, &parts.metrics) => false,
         };
-        tokio::select! { biased; () = work => {}, () = given_up => {} }
+        if is_broken {
+            // Or the manager stops.
+            tokio::select! { biased; () = stop.cancelled() => {}, () = tokio::time::sleep(BEGIN_ANEW_AFTER) => {} }
+        } else {
+            parts.stop.cancel();
+            work.await;
+        }
     }
 }
 
-/// Runs a controller until its feeds stop. `on_ready` is called when it has its first full view.
+/// Runs a controller until its family ends. `on_ready` is called when it has its first full view.
 async fn run_controller<C: Reconcile>(
     (controller, queue): (Arc<C>, Arc<Queue<C::Key>>),
-    feeds: &Feeds,
+    parts: &Parts,
     workers: usize,
     leading: Signal,
     on_ready: impl FnOnce(),
@@ -218,9 +235,9 @@ async fn run_controller<C: Reconcile>(
         queue,
         workers,
         leading,
-        feeds.recovery.clone(),
-        feeds.metrics.clone(),
-        feeds.stop.clone(),
+        parts.recovery.clone(),
+        parts.metrics.clone(),
+        parts.stop.clone(),
     );
     let ready = async {
         controller.ready(0).await;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::store::Key;
+use crate::caches::store::Key;
 
 /// One label.
 type One = [(&'static str, String); 1];

@@ -116,6 +116,15 @@ pub fn is_expired(error: &watcher::Error) -> bool {
     }
 }
 
+/// Whether a watch is told that there is no such kind.
+pub fn is_missing(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status))) = error else {
+        return false;
+    };
+    status.code == 404
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ mod node;
 mod pod;
 
 pub use node::{Node, NodeWire, Taint, TaintEffect};
-pub use pod::{Container, Pod, PodWire};
+pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
 
 /// Hands out one shared copy of each distinct string. It belongs to one cache: nothing is process-wide.
 #[derive(Debug, Default)]
@@ -102,13 +102,18 @@ impl StringMap {
         }
     }
 
+    /// Every pair, by key, shared.
+    pub fn iter_shared(&self) -> impl Iterator<Item = (Arc<str>, Arc<str>)> {
+        self.0.iter().cloned()
+    }
+
     /// Every pair, by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
     }
 }
 
-impl dapple_plan::group::Labels for StringMap {
+impl dapple_plan::node::Labels for StringMap {
     fn get(&self, key: &str) -> Option<&str> {
         StringMap::get(self, key)
     }

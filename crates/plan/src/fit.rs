@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::group::Labels;
+use crate::node::Labels;
 
 /// What planning needs to know of a node.
 #[derive(Clone, Copy)]

@@ -15,31 +15,13 @@ use std::sync::Arc;
 use dapple_api::group::{NodeGroupSpec, NodeGroupStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
+use crate::node::Labels;
+
 /// The condition of a NodeGroup that says whether the nodes it asks for are there.
 pub const NODES_FOUND: &str = "NodesFound";
 
 /// The most missing nodes that a message names one by one.
 const NAMED_IN_MESSAGE: usize = 5;
-
-/// The labels of one node, as far as membership needs to ask.
-pub trait Labels {
-    /// The value of the label `key`, if the node has it.
-    fn get(&self, key: &str) -> Option<&str>;
-    /// Every label of the node.
-    fn each(&self, visit: &mut dyn FnMut(&str, &str));
-}
-
-impl Labels for BTreeMap<String, String> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.get(key).map(String::as_str)
-    }
-
-    fn each(&self, visit: &mut dyn FnMut(&str, &str)) {
-        for (key, value) in self {
-            visit(key, value);
-        }
-    }
-}
 
 /// What a NodeGroup selects: the union of nodes by name and nodes by label.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@ pub mod group;
 pub mod health;
 pub mod mutant;
 pub mod native;
+pub mod node;
 pub mod partition;
 pub mod pool;
 pub mod variant;

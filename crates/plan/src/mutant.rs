@@ -53,6 +53,10 @@ mutants! {
     DoubtDropped,
     /// Work is begun before anything was listed.
     FirstListSkipped,
+    /// A subscriber that comes in the middle of a list is told only what is listed from then on.
+    LateSubscriberMisses,
+    /// A kind that is not installed counts as one of which there are no objects.
+    MissingIsEmpty,
     /// Whoever has led goes on, whether it could renew the lease or not.
     LeaderForLife,
     /// Whatever fails ends the look.

@@ -13,6 +13,7 @@ use crate::sweep::sweep;
 fn families_of(mutant: Mutant) -> &'static [Family] {
     match mutant {
         Mutant::LeaversKept | Mutant::GenerationForgotten => &[Family::Group],
+        Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[Family::Group],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[Family::DaemonSet, Family::Group],
         _ => &[Family::DaemonSet],
     }

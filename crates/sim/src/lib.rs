@@ -13,6 +13,7 @@ pub mod kubelet;
 pub mod network;
 pub mod nodes;
 pub mod object;
+pub mod reader;
 pub mod run;
 pub mod scenario;
 pub mod script;

@@ -206,6 +206,9 @@ impl Lines {
                     }
                 };
             }
+            if self.watch.is_over() {
+                return None;
+            }
             tokio::select! {
                 biased;
                 () = self.watch.changed() => {}

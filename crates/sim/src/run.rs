@@ -10,7 +10,7 @@ use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
 use dapple_control::lease::Terms;
-use dapple_control::manager::{self, Options};
+use dapple_control::manager::{self, Options, Shared};
 use dapple_control::metrics::Metrics;
 use dapple_control::serve::Readiness;
 use http::Method;
@@ -23,6 +23,7 @@ use crate::faults::Faults;
 use crate::health::{self, not_ready, patch_status};
 use crate::network::Link;
 use crate::object::{path_of, text};
+use crate::reader;
 use crate::scenario::Scenario;
 use crate::script::{Edit, Event, Script};
 use crate::sim::{Actor, LEASE, Sim, Violation};
@@ -224,7 +225,13 @@ impl Run {
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());
-        tokio::spawn(manager::work(link.client(), options, env, metrics, readiness, stop.clone(), manager::alone));
+        let (sim, seed, reads) = (self.sim.clone(), self.seed ^ number as u64, self.family == Family::Group);
+        let beside = async move |shared: Shared| {
+            if reads {
+                reader::read(sim, shared, seed).await;
+            }
+        };
+        tokio::spawn(manager::work(link.client(), options, env, metrics, readiness, stop.clone(), beside));
         Process { link, stop, clock, back_at: None }
     }
 
@@ -307,6 +314,7 @@ impl Run {
             Event::Forbid { method, resource } => self.sim.server.forbid(method, resource),
             Event::Allow => self.sim.server.allow(),
             Event::Checkpoint => self.sim.check(),
+            Event::Crd { name, is_there } => self.sim.set_served(name, *is_there),
         }
     }
 

@@ -113,6 +113,13 @@ pub enum Event {
     Allow,
     /// Whoever could go on, whatever is forbidden, has done so.
     Checkpoint,
+    /// A user deletes a CRD, and with it all of its objects, or installs it, if it is not there.
+    Crd {
+        /// Its name.
+        name: &'static str,
+        /// Whether it is there from now on.
+        is_there: bool,
+    },
 }
 
 impl Event {
@@ -124,6 +131,7 @@ impl Event {
             Self::Isolate { lasts, .. } => Some(("isolation", *lasts + SILENCE + RECOVERY)),
             Self::ClockJump { .. } => Some(("clock jump", RECOVERY)),
             Self::Compact => Some(("compaction", RECOVERY)),
+            Self::Crd { is_there, .. } => Some((if *is_there { "CRD back" } else { "CRD gone" }, RECOVERY)),
             _ => None,
         }
     }
@@ -151,6 +159,8 @@ impl fmt::Display for Event {
             Self::DeleteOldRevisions => f.write_str("a user deletes all revisions but the newest"),
             Self::Forbid { method, resource } => write!(f, "a policy forbids {method} of {resource}"),
             Self::Allow => f.write_str("the policy is gone"),
+            Self::Crd { name, is_there: false } => write!(f, "a user deletes the CRD {name}"),
+            Self::Crd { name, .. } => write!(f, "a user installs the CRD {name}"),
             Self::Checkpoint => f.write_str("whatever can go on has gone on"),
         }
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::clock::WallClock;
 use crate::faults::{Fate, Faults, LineFate};
 use crate::object::text;
-use crate::server::{Answer, Change, ChangeKind, Server};
+use crate::server::{Answer, CRDS, Change, ChangeKind, Server};
 use crate::trace::Trace;
 use crate::world::World;
 
@@ -161,6 +161,8 @@ struct State {
     /// Since when and until when somebody may not know all that is true.
     rough: (Duration, Duration),
     requests: u64,
+    /// By resource: when one was last written.
+    written: BTreeMap<&'static str, Duration>,
     /// Requests of each manager that changed nothing, in the minute they are of.
     in_vain: BTreeMap<Actor, (u64, u32)>,
 }
@@ -216,6 +218,7 @@ impl Sim {
             last_write: Duration::ZERO,
             rough: (Duration::ZERO, Duration::ZERO),
             requests: 0,
+            written: BTreeMap::new(),
             in_vain: BTreeMap::new(),
         };
         Arc::new(Self { server, begun, clock, bell: Notify::new(), state: Mutex::new(state) })
@@ -291,6 +294,7 @@ impl Sim {
     fn look(&self, state: &mut State, actor: Actor, at: Duration, sent: Duration) {
         for change in self.server.changes_since(state.seen) {
             state.seen = change.version;
+            state.written.insert(change.resource, at);
             let memory = state.memory(at);
             let write = Write { actor, at, under_way: at.saturating_sub(sent), memory, change: &change };
             if let Err(what) = state.properties.see(&write, &self.server) {
@@ -303,6 +307,31 @@ impl Sim {
         if state.violation.is_some() {
             self.bell.notify_one();
         }
+    }
+
+    /// Has a CRD deleted, with all of its objects, or installed again. What is so already stays.
+    pub fn set_served(&self, resource: &str, is_served: bool) {
+        self.server.set_served(resource, is_served);
+        let at = self.now();
+        self.look(&mut self.lock(), Actor::World, at, at);
+    }
+
+    /// Whether a resource is served, and when that, or one of its objects, changed last.
+    pub fn server_knows(&self, resource: &str) -> (bool, Duration) {
+        let state = self.lock();
+        let changed = [resource, CRDS].map(|of| state.written.get(of).copied().unwrap_or_default());
+        (self.server.is_served(resource), changed.into_iter().max().unwrap_or_default())
+    }
+
+    /// How far back what somebody believes may lie.
+    pub fn memory(&self) -> Duration {
+        self.lock().memory(self.now())
+    }
+
+    /// A property does not hold.
+    pub fn violate(&self, what: String) {
+        self.lock().violate(self.now(), what);
+        self.bell.notify_one();
     }
 
     /// What happens to the next request of a manager.

@@ -12,6 +12,9 @@ use kube::Client;
 use kube::client::Body;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::caches;
 
 /// A cluster that answers nothing, or always the same.
 fn client(says: Option<(u16, Vec<u8>)>) -> Client {
@@ -26,8 +29,9 @@ fn client(says: Option<(u16, Vec<u8>)>) -> Client {
 }
 
 fn judges(client: Client) -> Judges {
-    let metrics = Arc::new(Metrics::new());
-    Judges::new(client, "dapple-system".to_owned(), Arc::new(Surroundings::default()), metrics)
+    let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+    let known = Surroundings::start(&caches(client.clone(), &stop), &stop);
+    Judges::new(client, "dapple-system".to_owned(), Arc::new(known), metrics)
 }
 
 static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(objects);

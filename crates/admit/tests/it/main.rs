@@ -6,3 +6,23 @@ mod judged;
 mod served;
 mod strangers;
 mod surrounded;
+
+use std::sync::Arc;
+
+use dapple_control::caches::{Caches, Watches};
+use dapple_control::env::Env;
+use dapple_control::events::Recorder;
+use dapple_control::metrics::Metrics;
+use dapple_control::retry::Recovery;
+use dapple_control::signal::Signal;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+/// The caches of a process that does not lead.
+fn caches(client: Client, stop: &CancellationToken) -> Caches {
+    let (env, leading) = (Env::system(), Signal::default());
+    let recorder = Recorder::start(client.clone(), "test".to_owned(), env.clone(), leading.clone(), stop.clone());
+    let (metrics, recorder) = (Arc::new(Metrics::new()), Arc::new(recorder));
+    let (recovery, stop) = (Recovery::default(), stop.clone());
+    Caches::new(Watches { client, env, metrics, recorder, leading, recovery, stop })
+}

@@ -21,6 +21,7 @@ mod tables;
 mod tenancy;
 mod up;
 mod users;
+mod watches;
 mod webhooks;
 mod webhooks_files;
 mod webhooks_pools;

@@ -19,8 +19,8 @@ use super::memory::{Memory, NodeRefusal};
 use super::proof::Answer;
 use super::send::{Outcome, Request};
 use super::{DaemonSets, Set, version_of};
+use crate::caches::store::Key;
 use crate::client::{in_words, is_not_leading};
-use crate::store::Key;
 
 /// Requests under way at once for one set.
 const AT_ONCE: usize = 16;

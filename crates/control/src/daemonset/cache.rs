@@ -1,6 +1,7 @@
 //! DaemonSets and their revisions as the controller keeps them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus, GROUP};
@@ -13,9 +14,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::caches::store::{Cached, Index, Meta};
 use crate::observed::{KindInfo, Wire};
 use crate::slim::Interner;
-use crate::store::{Cached, Index, Meta};
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
 #[derive(Debug)]
@@ -70,8 +71,35 @@ impl Cached for Set {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+}
 
-    fn index(&self, _: &mut dyn FnMut(Index, Arc<str>)) {}
+impl Set {
+    /// Whether both ask for the same. Of our own words about a set only these have consequences: the revision that nodes
+    /// are held back at, and the number that it was complete with.
+    pub(super) fn asks_as(&self, other: &Self) -> bool {
+        let held_at = |set: &Self| (set.status.current_revision.clone(), set.status.current_revision_number);
+        self.generation == other.generation
+            && self.annotations == other.annotations
+            && self.meta.uid == other.meta.uid
+            && held_at(self) == held_at(other)
+    }
+
+    /// By namespace and one label that it selects on: what has labels is selected by none that is not found so, or under
+    /// the namespace alone.
+    pub(super) const BY_SELECTED: Index<Self> = Index {
+        name: "selected",
+        values: |set, add| {
+            let label = set.spec.selector.match_labels.as_ref().and_then(BTreeMap::first_key_value);
+            if set.selector.is_some() {
+                add(Arc::from(selected(&set.meta.key.namespace, label)));
+            }
+        },
+    };
+}
+
+/// What sets of a namespace that may select this label are found under.
+pub(super) fn selected(namespace: &str, label: Option<(impl Display, impl Display)>) -> String {
+    label.map_or_else(|| format!("{namespace}/"), |(key, value)| format!("{namespace}/{key}={value}"))
 }
 
 /// A cached ControllerRevision. Those of other kinds are kept by name only.
@@ -219,10 +247,19 @@ impl Cached for SetRevision {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+}
 
-    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>)) {
-        if let Some(owner) = &self.owner {
-            add(Index::Owner, owner.clone());
-        }
-    }
+impl SetRevision {
+    /// By the UID of the DaemonSet that controls it.
+    pub(super) const BY_OWNER: Index<Self> =
+        Index { name: "owner", values: |known, add| known.owner.iter().cloned().for_each(add) };
+    /// Those that nobody owns, by namespace.
+    pub(super) const ORPHANS: Index<Self> = Index {
+        name: "orphans",
+        values: |known, add| {
+            if known.is_orphan {
+                add(known.meta.key.namespace.clone());
+            }
+        },
+    };
 }

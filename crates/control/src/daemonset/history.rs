@@ -16,11 +16,12 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::known::hash_label;
 use super::memory::Memory;
+use super::pod::hash_label;
 use super::tell::PACE;
 use super::{DaemonSets, Set, SetRevision, steps, version_of};
-use crate::store::{Index, Key};
+use crate::caches::store::Key;
+use crate::slim::Pod;
 
 impl DaemonSets {
     /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
@@ -121,7 +122,7 @@ impl DaemonSets {
             return Ok(Some(PACE - waited));
         }
         let all: Vec<Revision> = revisions.iter().map(|revision| revision.as_revision(set, self.env.now())).collect();
-        let pods = self.pods.find(Index::Owner, &set.meta.uid);
+        let pods = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
         let is_needed = |revision: &Revision| {
             [&known.update, &known.current].iter().any(|known| *known.meta.key.name == *revision.name)
                 || pods.iter().any(|pod| match pod.annotations.get(REVISION_ANNOTATION) {

@@ -5,15 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dapple_plan::daemonset::cell::{Held, PodState, Rollout};
+use dapple_plan::daemonset::cell::Rollout;
 use dapple_plan::daemonset::desired::Variants;
 use dapple_plan::daemonset::fleet::Fleet;
-use dapple_plan::daemonset::inplace::{Intent, Progress, Running, STATE_ANNOTATION, changed_at, progress};
 use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
-use dapple_plan::daemonset::lifecycle::{STATE_LABEL, State, is_fully_held, is_held};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
 use dapple_plan::daemonset::placement::Prospect;
-use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
+use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::renderings::Renderings;
 use dapple_plan::daemonset::revision::{self, Current, Revision, spec_of};
 use dapple_plan::daemonset::status::Problem;
@@ -22,6 +20,7 @@ use dapple_plan::fit;
 use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 
+use super::pod::{hash_label, pod_state};
 use super::{Set, SetRevision};
 use crate::slim::{Node, Pod};
 
@@ -48,15 +47,15 @@ pub(super) struct Known {
 #[derive(Default)]
 pub(super) struct Names {
     /// By name of a revision: its number, and what its template means.
-    revisions: BTreeMap<Arc<str>, (i64, Arc<str>)>,
+    pub(super) revisions: BTreeMap<Arc<str>, (i64, Arc<str>)>,
     /// By the hash that pods of a revision carry where no patch is for their node: its number.
-    numbers: BTreeMap<Arc<str>, i64>,
+    pub(super) numbers: BTreeMap<Arc<str>, i64>,
     /// By label of a pod: what its rendering means.
-    meanings: BTreeMap<Arc<str>, Arc<str>>,
+    pub(super) meanings: BTreeMap<Arc<str>, Arc<str>>,
     /// Labels that stand for nothing that is known.
     unknown: BTreeSet<Arc<str>>,
     /// Name and number of the revision that nodes are held back at, if it is gone.
-    gone: Option<(String, i64)>,
+    pub(super) gone: Option<(String, i64)>,
 }
 
 impl Names {
@@ -278,11 +277,6 @@ pub(super) fn prospect(
     Some(strategy.prospect(revisions?, seen, proof))
 }
 
-/// The hash that a pod carries.
-pub(super) fn hash_label(pod: &Pod) -> &str {
-    pod.labels.get(HASH_LABEL).unwrap_or_default()
-}
-
 /// The revision that a pod was made from: the one that it names, or the one whose hash it carries.
 pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod: &Pod) -> Option<&'a Arc<SetRevision>> {
     match pod.annotations.get(REVISION_ANNOTATION) {
@@ -295,63 +289,4 @@ pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod:
 pub(super) fn called<'a>(revisions: &'a [Arc<SetRevision>], name: &str) -> Option<&'a Arc<SetRevision>> {
     let by_name = revisions.iter().find(|known| *known.meta.key.name == *name);
     by_name.or_else(|| revisions.iter().find(|known| known.replaces(name)))
-}
-
-/// A pod as deciding sees it.
-pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bool) -> PodState {
-    let hooks = set.spec.lifecycle.as_ref();
-    let (deletion, update) =
-        (hooks.and_then(|hooks| hooks.pre_delete.as_ref()), hooks.and_then(|hooks| hooks.in_place_update.as_ref()));
-    let label = |key: &str| pod.labels.get(key);
-    let state = pod.annotations.get(STATE_ANNOTATION);
-    let edit = match state {
-        _ if is_unchangeable => Progress::Stuck,
-        None if pod.intent != Intent::Pending => Progress::Done,
-        // At the beginning of time nothing has waited too long: when it will have is part of the answer.
-        state => progress(state, pod.intent, &running(pod), pod.resize, i64::MIN),
-    };
-    let hash = pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from(""));
-    let named = pod.annotations.get(REVISION_ANNOTATION);
-    let revision = named.map(|name| names.revisions.get(name));
-    let gone = names.gone.as_ref().filter(|(name, _)| Some(name.as_str()) == named).map(|(_, number)| *number);
-    PodState {
-        name: pod.meta.key.name.clone(),
-        version: pod.meta.version,
-        hash: names.meanings.get(&hash).unwrap_or(&hash).clone(),
-        template: revision.flatten().map(|(_, meaning)| meaning.clone()),
-        number: match revision {
-            Some(known) => known.map(|(number, _)| *number).or(gone),
-            None => names.numbers.get(&hash).copied(),
-        },
-        label: hash,
-        created: pod.created,
-        changed: state.and_then(changed_at),
-        ready_since: pod.ready_since,
-        leaving_since: pod.leaving_since,
-        has_ended: ["Failed", "Succeeded"].contains(&pod.phase.as_ref()),
-        edit,
-        intent: pod.intent,
-        gate: pod.gate,
-        service: pod.service,
-        state: State::parse(label(STATE_LABEL)),
-        held: Held {
-            from_deletion: deletion.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
-            from_update: update.is_some_and(|hook| is_held(hook, label, &pod.finalizers)),
-            again: update.is_some_and(|hook| is_fully_held(hook, label, &pod.finalizers)),
-        },
-        trouble: pod.trouble.clone(),
-    }
-}
-
-/// Its containers as they run.
-pub(super) fn running(pod: &Pod) -> Vec<Running<'_>> {
-    let containers = pod.containers.iter();
-    containers
-        .map(|known| Running {
-            name: &known.name,
-            image: &known.image,
-            status_image: &known.status_image,
-            image_id: &known.image_id,
-        })
-        .collect()
 }

@@ -9,17 +9,18 @@ use dapple_plan::daemonset::reads::Reads;
 use dapple_plan::daemonset::status::{Problem, failed, stalls_at};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::known::{Sources, current, pod_state, prospect, revisions, variants};
+use super::known::{Sources, current, prospect, revisions, variants};
 use super::memory::Memory;
 use super::mend::NEWEST;
 use super::news::Changes;
 use super::own::is_selected;
+use super::pod::pod_state;
 use super::proof::{Answer, proof_of};
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision};
+use crate::caches::store::Key;
 use crate::queue::Ended;
 use crate::slim::{Node, Pod};
-use crate::store::{Index, Key};
 
 /// How soon to look again for our own writes, should their echo not wake us.
 pub(super) const ECHO: Duration = Duration::from_secs(1);
@@ -35,12 +36,14 @@ enum Renewed {
 }
 
 impl DaemonSets {
-    pub(super) async fn look(&self, set: &Set, memory: &mut Memory) -> Result<Ended, kube::Error> {
+    pub(super) async fn look(&self, set: &Arc<Set>, memory: &mut Memory) -> Result<Ended, kube::Error> {
         if memory.is_behind(set.meta.version) {
             return Ok(Ended::Again(ECHO));
         }
         // First of all, since they may be about the set: it was read just before.
         let changes = self.take_news(set, memory);
+        // The set is read from the store, which may be ahead of the news.
+        memory.is_stale |= !memory.set.as_ref().is_some_and(|known| set.asks_as(known));
         let now = self.env.now().as_second();
         memory.is_stale |= memory.asks_again(now) || memory.retry_at().is_some_and(|at| at <= now);
         if !memory.is_stale {
@@ -178,7 +181,7 @@ impl DaemonSets {
     }
 
     /// Looks at everything anew.
-    async fn renew(&self, set: &Set, memory: &mut Memory) -> Result<Renewed, kube::Error> {
+    async fn renew(&self, set: &Arc<Set>, memory: &mut Memory) -> Result<Renewed, kube::Error> {
         memory.is_stale = true;
         // Before nodes are read. Invariant: no change of a node that comes while answers are waited for is passed over
         // because the revision before did not read it.
@@ -205,7 +208,7 @@ impl DaemonSets {
             return Ok(if memory.failing().is_some() { Renewed::Impossible } else { Renewed::Waits });
         };
         memory.is_blocked = memory.has_failed(Step::Revisions, NEWEST);
-        let pods = self.pods.find(Index::Owner, &set.meta.uid);
+        let pods = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
         let (current, is_gone) = current(set, &revisions, &update, &pods, self.env.now());
         memory.is_gone = is_gone;
         self.render(set, memory, [&update, &current]);
@@ -217,6 +220,7 @@ impl DaemonSets {
         memory.unchangeable.retain(|uid| pods.iter().any(|pod| pod.meta.uid == *uid));
         self.prove(set, memory, &update, (&nodes, &pods)).await?;
         self.know(set, memory, (&revisions, &update, &current), (&pods, &nodes));
+        memory.set = Some(set.clone());
         memory.is_stale = !is_all_owned;
         memory.may_prune = true;
         Ok(Renewed::Done)

@@ -9,10 +9,11 @@ use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
+use super::Set;
 use super::known::{Known, Rendered};
 use super::proof::{Answer, Answers};
 use super::steps::{Failure, Step};
-use crate::store::Key;
+use crate::caches::store::Key;
 
 /// After so long a write should have come back.
 const OVERDUE: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ pub(super) struct Memory {
     /// Whether the last look ended before anything was decided, since nodes had changed meanwhile.
     pub(super) is_put_off: bool,
     pub(super) known: Option<Known>,
+    /// The set that this follows from.
+    pub(super) set: Option<Arc<Set>>,
     /// The selector that renderings were held against.
     pub(super) selector: Option<LabelSelector>,
     /// Renderings of each revision, with the version it was read at.
@@ -110,6 +113,7 @@ impl Memory {
             is_stale: true,
             is_put_off: false,
             known: None,
+            set: None,
             selector: None,
             variants: BTreeMap::new(),
             unseen: BTreeMap::new(),

@@ -20,7 +20,7 @@ use tracing::info;
 use super::memory::Memory;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision, version_of};
-use crate::store::Key;
+use crate::caches::store::Key;
 
 /// What failures call the revision that is yet to be made, or to become the newest.
 pub(super) const NEWEST: &str = "the newest ControllerRevision";

@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_plan::daemonset::reads::{Readers, Reads};
 
+use super::cache::selected;
 use super::own::selects;
 use super::{DaemonSets, Set, SetRevision};
+use crate::caches::store::{Change, Key, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
 use crate::slim::{Node, Pod};
-use crate::store::{Change, Key, Store};
 use crate::worker::Reconcile;
 
 /// What changed for one set.
@@ -129,11 +130,7 @@ impl News {
                 // A standby, which works on nothing, would keep it for ever.
                 None => self.state().readers.remove(key),
             }
-            // Of our own words about it only these have consequences: the revision that nodes are held back at, and the
-            // number that it was complete with.
-            let held_at = |set: &Set| (set.status.current_revision.clone(), set.status.current_revision_number);
-            let asks = |set: &Arc<Set>| (set.generation, set.annotations.clone(), set.meta.uid.clone(), held_at(set));
-            let is_stale = old.as_ref().map(asks) != new.as_ref().map(asks);
+            let is_stale = !old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| new.asks_as(old));
             let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
             self.tell(key, urgency, |changes| changes.is_stale |= is_stale);
         }
@@ -148,7 +145,8 @@ impl News {
                 self.tell_owner(owner, |changes| changes.is_stale = true);
             }
             if let Some(orphan) = new.as_ref().filter(|new| new.owner.is_none() && new.is_orphan) {
-                self.tell_selecting(&key.namespace, |label| orphan.label(label));
+                let labels = orphan.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+                self.tell_selecting(&key.namespace, labels, |label| orphan.label(label));
             }
         }
     }
@@ -165,16 +163,23 @@ impl News {
                 |new: &Pod| old.as_ref().is_some_and(|old| (&old.owner, &old.labels) == (&new.owner, &new.labels));
             // One that nobody owns may be a set's: left by another that is gone, or by a person.
             if let Some(orphan) = new.as_ref().filter(|new| new.owner.is_none() && !is_known(new)) {
-                self.tell_selecting(&key.namespace, |label| orphan.labels.get(label));
+                self.tell_selecting(&key.namespace, orphan.labels.iter(), |label| orphan.labels.get(label));
             }
         }
     }
 
     /// Tells the sets of a namespace that select these labels.
-    fn tell_selecting<'l>(&self, namespace: &str, label: impl Fn(&str) -> Option<&'l str>) {
-        for set in self.sets.in_namespace(namespace) {
-            if selects(&set, &label) {
-                self.tell(&set.meta.key, Urgency::Change, |changes| changes.is_stale = true);
+    fn tell_selecting<'l>(
+        &self,
+        namespace: &str,
+        labels: impl Iterator<Item = (&'l str, &'l str)>,
+        label: impl Fn(&str) -> Option<&'l str>,
+    ) {
+        for place in labels.map(Some).chain([None]) {
+            for set in self.sets.find(Set::BY_SELECTED, &selected(namespace, place)) {
+                if selects(&set, &label) {
+                    self.tell(&set.meta.key, Urgency::Change, |changes| changes.is_stale = true);
+                }
             }
         }
     }

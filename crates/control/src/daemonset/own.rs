@@ -11,18 +11,19 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::known::{hash_label, revision_of};
+use super::known::revision_of;
 use super::memory::Memory;
+use super::pod::hash_label;
 use super::send::is_refusal;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision, version_of};
+use crate::caches::store::{Key, Meta};
 use crate::slim::Pod;
-use crate::store::{Index, Key, Meta};
 
 impl DaemonSets {
     /// The revisions that are the set's own.
     pub(super) fn own_revisions(&self, set: &Set) -> Vec<Arc<SetRevision>> {
-        let mut revisions = self.revisions.find(Index::Owner, &set.meta.uid);
+        let mut revisions = self.revisions.find(SetRevision::BY_OWNER, &set.meta.uid);
         revisions.retain(|known| known.is_of(set));
         with_hashes_of_their_own(set, revisions)
     }
@@ -33,13 +34,14 @@ impl DaemonSets {
         let mut is_all_done = true;
         let namespace = &set.meta.key.namespace;
         memory.keep_failures(Step::Owners, |object| self.is_here(namespace, object));
-        let pods = self.pods.in_namespace(&set.meta.key.namespace);
+        let mut pods = self.pods.find(Pod::ORPHANS, namespace);
+        pods.extend(self.pods.find(Pod::BY_OWNER, &set.meta.uid));
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.
         let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
         let mine = self.own_revisions(set);
-        let revisions = self.revisions.in_namespace(&set.meta.key.namespace);
+        let revisions = self.revisions.find(SetRevision::ORPHANS, namespace);
         let is_lost = |known: &&Arc<SetRevision>| {
             let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
             !has_successor && may_take_in(set, known, &pods)
@@ -53,7 +55,7 @@ impl DaemonSets {
                 is_all_done &= self.give_revision(set, memory, revision).await?;
             }
         }
-        let owned = self.pods.find(Index::Owner, &set.meta.uid);
+        let owned = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
         for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
             if memory.is_open(&pod.meta.key) {
                 is_all_done = false;

@@ -15,8 +15,8 @@ use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
 use tokio::time::Instant;
 
-use super::known::hash_label;
 use super::memory::Memory;
+use super::pod::hash_label;
 use super::{DaemonSets, Set, SetRevision};
 use crate::client::is_not_leading;
 use crate::slim::{Node, Pod};

@@ -15,12 +15,13 @@ use kube::core::PartialObjectMeta;
 use serde_json::Value;
 use tracing::info;
 
-use super::known::{Known, Rendered as Renderings, running};
+use super::known::{Known, Rendered as Renderings};
 use super::memory::Memory;
+use super::pod::{intent, running};
 use super::{DaemonSets, Set, version_of};
+use crate::caches::store::Key;
 use crate::client::is_not_leading;
 use crate::slim::Pod;
-use crate::store::Key;
 
 /// The answer to a write.
 type Written = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
@@ -248,7 +249,7 @@ fn edit(
         revision,
         now,
         state: pod.annotations.get(inplace::STATE_ANNOTATION),
-        pending: pod.annotations.get(RESIZE_ANNOTATION).filter(|_| pod.intent == Intent::Pending),
+        pending: pod.annotations.get(RESIZE_ANNOTATION).filter(|_| intent(pod) == Intent::Pending),
         containers: &running(pod),
         lifecycle: lifecycle.map(State::name),
     };

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::look::ECHO;
 use super::memory::Memory;
 use super::{DaemonSets, Set, version_of};
-use crate::store::Meta;
+use crate::caches::store::Meta;
 
 /// The status is written at most this often, unless the set itself has changed: a rollout over ten thousand nodes must
 /// not write it ten thousand times.

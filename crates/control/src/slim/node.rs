@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_plan::daemonset::reads::NodeChange;
 use dapple_plan::fit;
 use dapple_plan::health::Health;
 use dapple_plan::mutant::{Mutant, is_on};
+use dapple_plan::node::NodeChange;
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Interner, StringMap};
+use crate::caches::store::{Cached, Key, Meta};
 use crate::observed::{KindInfo, Wire};
-use crate::store::{Cached, Index, Key, Meta};
 
 /// A cached Node.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,8 +134,6 @@ impl Cached for Node {
     fn meta(&self) -> &Meta {
         &self.meta
     }
-
-    fn index(&self, _add: &mut dyn FnMut(Index, Arc<str>)) {}
 }
 
 impl Taint {

@@ -1,22 +1,24 @@
-//! A Pod as dapple keeps it: whose it is, where it runs, which images, and how it is doing.
+//! A Pod as dapple keeps it: whose it is, where it runs, which images, and how it is doing. These are facts, as the API
+//! server tells them: what follows from them for a family is found out in `dapple-plan`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_plan::daemonset::cell::Gate;
-use dapple_plan::daemonset::inplace::{self, GATE, Intent, RESIZE_ANNOTATION, Resize, STATE_ANNOTATION};
-use dapple_plan::daemonset::lifecycle::NOT_READY_GATE;
-use dapple_plan::daemonset::pod::HASH_LABEL;
+use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
 use super::{Interner, StringMap};
+use crate::caches::store::{Cached, Index, Meta};
 use crate::observed::{KindInfo, Wire};
-use crate::store::{Cached, Index, Meta};
 
 /// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.
 const KEPT_ANNOTATIONS: [&str; 4] = ["dapple.dev/", "apps.kruise.io/", "kruise.io/", "lifecycle.apps.kruise.io/"];
+
+/// Conditions that every pod has. What matters of them is kept in fields of its own.
+const COMMON_CONDITIONS: [&str; 5] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
 /// A cached Pod.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,8 +31,10 @@ pub struct Pod {
     pub annotations: StringMap,
     /// UID of the controlling owner.
     pub owner: Option<Arc<str>>,
-    /// The node it is bound to.
+    /// The node it is bound to, or the one that it waits for: `is_bound` says which.
     pub node: Option<Arc<str>>,
+    /// Whether the scheduler has bound it.
+    pub is_bound: bool,
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// `status.phase`.
@@ -41,18 +45,60 @@ pub struct Pod {
     pub leaving_since: Option<i64>,
     /// Finalizers.
     pub finalizers: Box<[Arc<str>]>,
-    /// The gate of updates in place.
-    pub gate: Gate,
-    /// The gate of hooks.
-    pub service: Gate,
-    /// How the kubelet does with a change of cpu or memory.
-    pub resize: Resize,
-    /// Whether cpu or memory are yet to be changed.
-    pub intent: Intent,
+    /// Its readiness gates.
+    pub readiness_gates: Box<[ReadinessGate]>,
+    /// Conditions besides those of readiness gates and those that Kubernetes gives every pod.
+    pub conditions: Box<[Condition]>,
     /// Why it does not come up: the first reason that a container, or the scheduler, gives.
     pub trouble: Option<Arc<str>>,
     /// Containers, in the spec's order.
     pub containers: Box<[Container]>,
+}
+
+/// A readiness gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadinessGate {
+    /// The type of the condition that it goes by.
+    pub condition_type: Arc<str>,
+    /// What that condition says; `Unknown` if the pod does not have it.
+    pub status: ConditionStatus,
+}
+
+/// A condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Type.
+    pub condition_type: Arc<str>,
+    /// What it says.
+    pub status: ConditionStatus,
+    /// Why, in a word.
+    pub reason: Arc<str>,
+    /// Since when, in seconds since 1970.
+    pub since: i64,
+}
+
+/// What a condition says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Nobody has said.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// As in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// A cached container: what was asked for, and what runs.
@@ -68,6 +114,10 @@ pub struct Container {
     pub image_id: Arc<str>,
     /// Whether the container is ready.
     pub ready: bool,
+    /// The resources that were asked for, as JSON; empty if none were. They are read where they matter, which is seldom.
+    pub resources: Arc<str>,
+    /// The resources in the status, as JSON; empty before it says any.
+    pub status_resources: Arc<str>,
 }
 
 /// The fields of a Pod that are read off the wire.
@@ -117,12 +167,12 @@ struct PodSpec {
     node_name: Option<String>,
     affinity: Affinity,
     containers: Vec<ContainerWire>,
-    readiness_gates: Vec<ReadinessGate>,
+    readiness_gates: Vec<ReadinessGateWire>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ReadinessGate {
+struct ReadinessGateWire {
     condition_type: String,
 }
 
@@ -131,24 +181,23 @@ struct ContainerWire {
     name: String,
     #[serde(default)]
     image: String,
-    #[serde(default)]
-    resources: Value,
+    resources: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
     phase: String,
-    conditions: Vec<Condition>,
+    conditions: Vec<ConditionWire>,
     container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Condition {
+struct ConditionWire {
     #[serde(rename = "type")]
-    kind: String,
-    status: String,
+    condition_type: String,
+    status: ConditionStatus,
     #[serde(default)]
     reason: String,
     last_transition_time: Option<Timestamp>,
@@ -165,8 +214,7 @@ struct ContainerStatus {
     ready: bool,
     #[serde(default)]
     state: ContainerState,
-    #[serde(default)]
-    resources: Value,
+    resources: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -181,36 +229,16 @@ struct Waiting {
 }
 
 impl PodStatus {
-    fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|is| is.kind == kind)
-    }
-
-    fn gate(&self, spec: &PodSpec, kind: &str) -> Gate {
-        if !spec.readiness_gates.iter().any(|gate| gate.condition_type == kind) {
-            return Gate::Absent;
-        }
-        match self.condition(kind).map(|is| is.status.as_str()) {
-            Some("True") => Gate::Open,
-            Some("False") => Gate::Closed,
-            _ => Gate::Unset,
-        }
-    }
-
-    /// The conditions are there only while they are true.
-    fn resize(&self) -> Resize {
-        let since = |is: &Condition| is.last_transition_time.map_or(0, Timestamp::as_second);
-        match (self.condition("PodResizePending"), self.condition("PodResizeInProgress")) {
-            (Some(pending), _) if pending.reason == "Infeasible" => Resize::Infeasible,
-            (Some(pending), _) => Resize::Deferred { since: since(pending) },
-            (None, Some(_)) => Resize::InProgress,
-            (None, None) => Resize::None,
-        }
+    fn condition(&self, condition_type: &str) -> Option<&ConditionWire> {
+        self.conditions.iter().find(|known| known.condition_type == condition_type)
     }
 
     fn trouble(&self) -> Option<&str> {
         let waiting =
             self.container_statuses.iter().find_map(|status| Some(status.state.waiting.as_ref()?.reason.as_str()));
-        let unplaced = || self.condition("PodScheduled").filter(|is| is.status == "False").map(|is| is.reason.as_str());
+        let unplaced = || {
+            self.condition("PodScheduled").filter(|is| is.status == ConditionStatus::False).map(|is| is.reason.as_str())
+        };
         // What every pod goes through when it starts is no trouble.
         let is_start = |reason: &str| ["", "ContainerCreating", "PodInitializing"].contains(&reason);
         waiting.or_else(unplaced).filter(|reason| !is_start(reason))
@@ -262,23 +290,53 @@ impl PodSpec {
     }
 }
 
-/// The cpu and memory that was asked for, of all containers.
-fn asked(spec: &PodSpec) -> Value {
-    let asked = spec.containers.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
-    json!({"containers": asked.collect::<Vec<_>>()})
+impl PodWire {
+    fn share_gates(&self, strings: &mut Interner) -> Box<[ReadinessGate]> {
+        let share = |gate: &ReadinessGateWire| ReadinessGate {
+            condition_type: strings.share(&gate.condition_type),
+            status: self.status.condition(&gate.condition_type).map(|known| known.status).unwrap_or_default(),
+        };
+        self.spec.readiness_gates.iter().map(share).collect()
+    }
+
+    fn share_conditions(&self, strings: &mut Interner) -> Box<[Condition]> {
+        let is_gate = |known: &ConditionWire| {
+            self.spec.readiness_gates.iter().any(|gate| gate.condition_type == known.condition_type)
+        };
+        let conditions = self.status.conditions.iter();
+        let own = conditions.filter(|known| !COMMON_CONDITIONS.contains(&&*known.condition_type) && !is_gate(known));
+        let share = |known: &ConditionWire| Condition {
+            condition_type: strings.share(&known.condition_type),
+            status: known.status,
+            reason: strings.share(&known.reason),
+            since: seconds(known.last_transition_time),
+        };
+        own.map(share).collect()
+    }
+
+    fn share_containers(&self, strings: &mut Interner) -> Box<[Container]> {
+        let share = |container: &ContainerWire| {
+            let state = self.status.container_statuses.iter().find(|state| state.name == container.name);
+            Container {
+                name: strings.share(&container.name),
+                image: strings.share(&container.image),
+                status_image: strings.share(state.map_or("", |state| &state.image)),
+                image_id: strings.share(state.map_or("", |state| &state.image_id)),
+                ready: state.is_some_and(|state| state.ready),
+                resources: strings.share(raw(container.resources.as_deref())),
+                status_resources: strings.share(raw(state.and_then(|state| state.resources.as_deref()))),
+            }
+        };
+        self.spec.containers.iter().map(share).collect()
+    }
 }
 
-/// Whether all containers have the cpu and memory that was asked for.
-fn is_resized(spec: &PodSpec, status: &PodStatus) -> bool {
-    let given = status.container_statuses.iter().map(|known| json!({"name": known.name, "resources": known.resources}));
-    inplace::is_resized(&json!({"spec": asked(spec), "status": {"containerStatuses": given.collect::<Vec<_>>()}}))
+fn raw(json: Option<&RawValue>) -> &str {
+    json.map_or("", RawValue::get)
 }
 
-/// What is still to be asked for. Few pods have such a note.
-fn intent(metadata: &PodMeta, spec: &PodSpec) -> Intent {
-    let note = metadata.annotations.get(RESIZE_ANNOTATION);
-    let label = metadata.labels.get(HASH_LABEL).map(String::as_str).unwrap_or_default();
-    note.map(|note| inplace::intent(Some(note), label, &json!({"spec": asked(spec)}))).unwrap_or_default()
+fn seconds(time: Option<Timestamp>) -> i64 {
+    time.map_or(0, Timestamp::as_second)
 }
 
 impl Wire for PodWire {
@@ -288,45 +346,29 @@ impl Wire for PodWire {
 impl Cached for Pod {
     type Wire = PodWire;
 
-    fn slim(meta: Meta, wire: PodWire, strings: &mut Interner) -> Self {
-        let PodWire { mut metadata, spec, status } = wire;
-        metadata.annotations.retain(|key, _| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix)));
-        let ready = status.conditions.iter().find(|is| is.kind == "Ready" && is.status == "True");
+    fn slim(meta: Meta, mut wire: PodWire, strings: &mut Interner) -> Self {
+        let is_kept = |key: &str| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix));
+        wire.metadata.annotations.retain(|key, _| is_kept(key));
+        let (gates, conditions) = (wire.share_gates(strings), wire.share_conditions(strings));
+        let containers = wire.share_containers(strings);
+        let PodWire { metadata, spec, status } = wire;
+        let ready = status.condition("Ready").filter(|known| known.status == ConditionStatus::True);
         let owner = metadata.owner_references.iter().find(|owner| owner.controller);
         let trouble = status.trouble().filter(|_| ready.is_none()).map(|why| strings.share(why));
-        let finalizers = metadata.finalizers.iter().map(|name| strings.share(name)).collect();
-        let is_edited = metadata.annotations.contains_key(STATE_ANNOTATION);
-        let resize = match status.resize() {
-            // The kubelet says something only once it has seen the change.
-            Resize::None if is_edited && !is_resized(&spec, &status) => Resize::InProgress,
-            resize => resize,
-        };
-        let share_container = |container: &ContainerWire| {
-            let state = status.container_statuses.iter().find(|state| state.name == container.name);
-            Container {
-                name: strings.share(&container.name),
-                image: strings.share(&container.image),
-                status_image: strings.share(state.map_or("", |state| &state.image)),
-                image_id: strings.share(state.map_or("", |state| &state.image_id)),
-                ready: state.is_some_and(|state| state.ready),
-            }
-        };
-        let containers = spec.containers.iter().map(share_container).collect();
         Self {
-            finalizers,
-            gate: status.gate(&spec, GATE),
-            service: status.gate(&spec, NOT_READY_GATE),
-            resize,
-            intent: intent(&metadata, &spec),
+            finalizers: metadata.finalizers.iter().map(|name| strings.share(name)).collect(),
+            readiness_gates: gates,
+            conditions,
             trouble,
             containers,
             labels: StringMap::new(&metadata.labels, strings),
             annotations: StringMap::new(&metadata.annotations, strings),
             owner: owner.map(|owner| strings.share(&owner.uid)),
             node: spec.node().map(|node| strings.share(node)),
-            created: metadata.creation_timestamp.map_or(0, Timestamp::as_second),
+            is_bound: spec.node_name.is_some(),
+            created: seconds(metadata.creation_timestamp),
             phase: strings.share(&status.phase),
-            ready_since: ready.map(|is| is.last_transition_time.map_or(0, Timestamp::as_second)),
+            ready_since: ready.map(|known| seconds(known.last_transition_time)),
             leaving_since: metadata.leaving_since(),
             meta,
         }
@@ -335,13 +377,30 @@ impl Cached for Pod {
     fn meta(&self) -> &Meta {
         &self.meta
     }
+}
 
-    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>)) {
-        if let Some(owner) = &self.owner {
-            add(Index::Owner, owner.clone());
-        }
-        if let Some(node) = &self.node {
-            add(Index::Node, node.clone());
-        }
+impl Pod {
+    /// By the UID of the controlling owner.
+    pub const BY_OWNER: Index<Self> =
+        Index { name: "owner", values: |pod, add| pod.owner.iter().cloned().for_each(add) };
+    /// Those that no owner controls, by namespace.
+    pub const ORPHANS: Index<Self> = Index {
+        name: "orphans",
+        values: |pod, add| {
+            if pod.owner.is_none() || is_on(Mutant::ForeignAdopted) {
+                add(pod.meta.key.namespace.clone());
+            }
+        },
+    };
+
+    /// What the condition of a readiness gate says; nothing if it has no such gate.
+    pub fn gate(&self, condition_type: &str) -> Option<ConditionStatus> {
+        let mut gates = self.readiness_gates.iter();
+        gates.find(|gate| *gate.condition_type == *condition_type).map(|gate| gate.status)
+    }
+
+    /// A condition, if it is not one that Kubernetes gives every pod.
+    pub fn condition(&self, condition_type: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|known| *known.condition_type == *condition_type)
     }
 }

@@ -97,6 +97,18 @@ pub enum Gate {
     Closed,
 }
 
+impl Gate {
+    /// From the status of the condition that the gate goes by; nothing if the pod has no such gate.
+    pub fn read(status: Option<&str>) -> Self {
+        match status {
+            None => Self::Absent,
+            Some("True") => Self::Open,
+            Some("False") => Self::Closed,
+            Some(_) => Self::Unset,
+        }
+    }
+}
+
 /// What hooks of the DaemonSet's lifecycle hold a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {

@@ -1,13 +1,13 @@
 //! What of its nodes a DaemonSet reads: a node that changes in anything else is none of its business.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
 
 use dapple_api::selector::Selector;
 
 use super::desired::Variants;
 use super::layout::Strategy;
 use crate::fit::{OUT_OF_SERVICE, Taint};
+use crate::node::NodeChange;
 
 /// Labels and taints that a DaemonSet goes by. They follow from its strategy and from what nodes have of it today: a node
 /// that gets something else makes it to be read anew.
@@ -50,17 +50,6 @@ impl Reads {
     pub fn has_taint(&self, taint: &Taint) -> bool {
         taint.key == OUT_OF_SERVICE || self.fits.iter().any(|fit| fit.is_repelled_by(taint))
     }
-}
-
-/// What has changed of a node.
-#[derive(Debug, Default)]
-pub struct NodeChange {
-    /// It came, went, or its condition is another: that concerns every DaemonSet.
-    pub is_whole: bool,
-    /// Labels that came, went or have another value.
-    pub labels: Vec<Arc<str>>,
-    /// Taints that came or went.
-    pub taints: Vec<Taint>,
 }
 
 /// All DaemonSets, by what they read of nodes.
@@ -133,6 +122,8 @@ impl<K: Ord + Clone> Readers<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn reads(labels: &[&str]) -> Option<Reads> {

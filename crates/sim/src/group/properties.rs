@@ -66,14 +66,18 @@ impl Properties for GroupProperties {
 }
 
 impl GroupProperties {
-    /// What a manager tells of a group was true: of the group as it was at some time, and of the nodes as they were.
+    /// What a manager tells of a group was true: of the group as it was at the generation that is told, and of the nodes as
+    /// they were at some time.
     fn told(&self, write: &Write<'_>) -> Result<(), String> {
         let group = &write.change.object;
         let since = write.at.saturating_sub(write.memory);
         let told: BTreeSet<&str> = list(&group["status"]["containedNodes"]).iter().map(text).collect();
         let name = text(&group["metadata"]["name"]);
         let none = Vec::new();
-        let groups = self.groups.get(name).unwrap_or(&none).iter().filter(|(until, _)| *until >= since);
+        let is_told =
+            |group: &Value| group["metadata"]["generation"] == write.change.object["status"]["observedGeneration"];
+        let groups = self.groups.get(name).unwrap_or(&none).iter();
+        let groups = groups.filter(|(until, group)| *until >= since && is_told(group));
         let was_true = |group: &Value| {
             let nodes = self.nodes.iter().filter(|(until, _)| *until >= since);
             nodes.into_iter().any(|(_, nodes)| members(group, nodes) == told)

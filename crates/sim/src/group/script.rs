@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::Method;
 use serde_json::{Value, json};
 
+use super::GROUPS;
 use crate::faults::Weather;
 use crate::nodes::{DISK, DISKS, Nodes};
 use crate::script::{Edit, Event, Script};
@@ -18,7 +19,24 @@ pub const NAMES: [&str; 3] = ["east", "north", "west"];
 pub fn script(seed: u64) -> Script {
     let mut script = plain(seed);
     script.weather = script.weather.with_second(&mut fastrand::Rng::with_seed(seed ^ 0x005e_c04d));
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x00c4_d000);
+    if random.u8(0..4) == 0 {
+        lose_crd(&mut script, &mut random);
+    }
     script
+}
+
+/// The CRD goes, and comes back after a while, or in the end.
+fn lose_crd(script: &mut Script, random: &mut fastrand::Rng) {
+    let gone_at = Duration::from_millis(random.u64(500..script.calm_at.as_millis() as u64));
+    let back_at = gone_at + Duration::from_millis(random.u64(100..300_000));
+    for (at, is_there) in [(gone_at, false), (back_at, true)] {
+        if at < script.calm_at {
+            let place = script.events.partition_point(|(other, _)| *other <= at);
+            script.events.insert(place, (at, Event::Crd { name: GROUPS, is_there }));
+        }
+    }
+    script.finish.insert(0, Event::Crd { name: GROUPS, is_there: true });
 }
 
 /// The script of a seed as it was before there were faults of the second kind.

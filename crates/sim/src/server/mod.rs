@@ -60,6 +60,9 @@ pub enum Answer {
 /// What is said to those who ask for what is forbidden.
 pub const FORBIDDEN: &str = "a policy forbids it";
 
+/// The resource of CRDs.
+pub const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
 /// Namespaces that every cluster has.
 const NAMESPACES: [&str; 3] = ["default", "kube-node-lease", "kube-system"];
 
@@ -113,6 +116,17 @@ impl Server {
         self.lock().forbidden.clone()
     }
 
+    /// Deletes a CRD with all of its objects, or installs it again. What is so already stays.
+    pub fn set_served(&self, resource: &str, is_served: bool) {
+        self.lock().set_served(resource, is_served);
+        self.news.notify_waiters();
+    }
+
+    /// Whether a resource is served.
+    pub fn is_served(&self, resource: &str) -> bool {
+        CATALOGUE.named(resource).is_some_and(|kind| self.lock().is_served(kind))
+    }
+
     /// The newest version.
     pub fn version(&self) -> u64 {
         self.lock().version()
@@ -163,6 +177,9 @@ impl Server {
         let query = Query::read(request.uri().query().unwrap_or_default());
         let shape = Shape::of(request);
         let mut state = self.lock();
+        if !state.is_served(target.kind) {
+            return Err(Failure::unserved(false));
+        }
         if query.initial_events {
             return Err(Failure::bad_request("sendInitialEvents is not simulated"));
         }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 
+use super::CRDS;
 use super::kinds::{CATALOGUE, Kind};
 
 /// One version of an object.
@@ -108,7 +109,7 @@ const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 impl State {
     pub(super) fn new(now: Box<dyn Fn() -> Timestamp + Send + Sync>, seed: u64) -> Self {
         let mut stores = vec![BTreeMap::new(); CATALOGUE.stores];
-        let crds = CATALOGUE.named("customresourcedefinitions.apiextensions.k8s.io").map_or(0, |kind| kind.store);
+        let crds = CATALOGUE.named(CRDS).map_or(0, |kind| kind.store);
         for crd in &CATALOGUE.crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             stores[crds].insert(name, Stored::shared(crd.clone()));
@@ -116,6 +117,33 @@ impl State {
         let version = CATALOGUE.crds.len() as u64;
         let random = fastrand::Rng::with_seed(seed);
         Self { stores, log: Vec::new(), version, compacted: 0, longest_page: usize::MAX, forbidden: None, random, now }
+    }
+
+    /// Whether a kind is built in, or its CRD is there.
+    pub(super) fn is_served(&self, kind: &Kind) -> bool {
+        !kind.is_custom() || CATALOGUE.named(CRDS).is_some_and(|crds| self.get(crds, &kind.qualified).is_some())
+    }
+
+    /// Deletes a CRD with all of its objects, or installs it again. What is so already stays.
+    pub(super) fn set_served(&mut self, resource: &str, is_served: bool) {
+        let Some((crds, kind)) = CATALOGUE.named(CRDS).zip(CATALOGUE.named(resource)) else { return };
+        if self.is_served(kind) == is_served {
+            return;
+        }
+        if is_served {
+            let mut all = CATALOGUE.crds.iter();
+            let Some(crd) = all.find(|crd| crd["metadata"]["name"] == *resource) else { return };
+            let mut crd = Value::clone(crd);
+            crd["metadata"]["uid"] = json!(self.uid());
+            crd["metadata"]["creationTimestamp"] = json!(self.now());
+            self.put(crds, resource, crd);
+        } else {
+            let objects: Vec<String> = self.all(kind.store).keys().cloned().collect();
+            for key in objects {
+                self.remove(kind, &key);
+            }
+            self.remove(crds, resource);
+        }
     }
 
     pub(super) fn version(&self) -> u64 {

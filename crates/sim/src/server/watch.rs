@@ -122,7 +122,14 @@ impl Watch {
                 return Some(self.line(kind, &object, entry.version));
             }
         }
+        // Its CRD is gone: the real server ends it without a word.
+        self.is_over = !state.is_served(self.kind);
         None
+    }
+
+    /// Whether nothing will come any more.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// A bookmark at the place the watch is at, if the client wants such.

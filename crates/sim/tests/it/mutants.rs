@@ -12,7 +12,7 @@ const SEEDS: u64 = 3_000;
 const FOUND_BY: [(Mutant, u64); 11] = [
     (Mutant::BurstIgnored, 366),
     (Mutant::CurrentTooSoon, 455),
-    (Mutant::DoubtDropped, 221),
+    (Mutant::DoubtDropped, 1380),
     (Mutant::FailureForgotten, 72),
     (Mutant::FirstListSkipped, 788),
     (Mutant::HashRestarts, 61),
@@ -20,7 +20,7 @@ const FOUND_BY: [(Mutant, u64); 11] = [
     (Mutant::LabelsIgnored, 133),
     (Mutant::LeaderForLife, 440),
     (Mutant::SelectorAlone, 589),
-    (Mutant::StraysLeft, 626),
+    (Mutant::StraysLeft, 339),
 ];
 
 fn is_found(mutant: Mutant, family: Family) -> bool {

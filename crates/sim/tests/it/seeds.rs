@@ -47,6 +47,9 @@ const FAULTS: [&str; 22] = [
     "torn watch",
 ];
 
+/// Faults that only groups meet, which stand before the others.
+const FAULTS_OF_GROUPS: [&str; 2] = ["CRD back", "CRD gone"];
+
 #[test]
 fn every_family_holds_for_every_seed() {
     assert_eq!(SEEDS.iter().map(|(_, seeds)| seeds).sum::<u64>(), 6_000);
@@ -57,7 +60,9 @@ fn every_family_holds_for_every_seed() {
         if let Some((seed, _)) = sum.failed.first() {
             panic!("{:?}\n{}", sum.failed, explain(&scenario, *seed).unwrap());
         }
-        assert_eq!(sum.faults.keys().copied().collect::<Vec<_>>(), FAULTS);
+        let of_groups = |fault: &&&str| family == Family::Group || !FAULTS_OF_GROUPS.contains(fault);
+        let expected: Vec<&str> = FAULTS_OF_GROUPS.iter().chain(&FAULTS).filter(of_groups).copied().collect();
+        assert_eq!(sum.faults.keys().copied().collect::<Vec<_>>(), expected);
     }
 }
 

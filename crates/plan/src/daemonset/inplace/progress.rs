@@ -6,7 +6,7 @@ use dapple_edit::image::Image;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Intent, Target};
+use super::{Intent, Target, is_resized};
 
 /// For so many seconds a resize may be deferred. Then the pod is replaced: a new one can make others give way to it.
 pub const PATIENCE: i64 = 300;
@@ -40,6 +40,24 @@ pub enum Resize {
     },
     /// The node can never do it.
     Infeasible,
+}
+
+impl Resize {
+    /// From the reason that the condition PodResizePending gives and since when it does, and from whether there is the
+    /// condition PodResizeInProgress. They are there only while they are true.
+    pub fn read(pending: Option<(&str, i64)>, is_in_progress: bool) -> Self {
+        match pending {
+            Some(("Infeasible", _)) => Self::Infeasible,
+            Some((_, since)) => Self::Deferred { since },
+            None if is_in_progress => Self::InProgress,
+            None => Self::None,
+        }
+    }
+
+    /// The kubelet says something only once it has seen the change: until then, what containers have tells.
+    pub fn or_unseen(self, state: Option<&str>, pod: impl FnOnce() -> Value) -> Self {
+        if self == Self::None && state.is_some() && !is_resized(&pod()) { Self::InProgress } else { self }
+    }
 }
 
 /// How far a change has come.

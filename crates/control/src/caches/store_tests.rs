@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::slim::{Node, Pod};
 
+const BY_NODE: Index<Pod> = Index { name: "node", values: |pod, add| pod.node.iter().cloned().for_each(add) };
+
 fn observed<T: Cached>(object: &Value) -> Observed<T::Wire> {
     serde_json::from_str(&object.to_string()).expect("metadata is there")
 }
@@ -36,15 +38,12 @@ fn list(store: &Store<Node>, nodes: &[Value]) -> Vec<Change<Node>> {
 }
 
 #[test]
-fn the_first_full_list_is_signalled_and_not_before() {
+fn the_view_is_full_after_the_first_list_and_not_before() {
     let store = Store::<Node>::default();
     store.apply(Event::Init);
     store.apply(Event::InitApply(observed::<Node>(&node("a", 1, "1"))));
-    store.note_synced();
     assert!(!store.is_synced());
     store.apply(Event::InitDone);
-    assert!(!store.is_synced(), "nobody has been told yet");
-    store.note_synced();
     assert!(store.is_synced());
 }
 
@@ -69,21 +68,36 @@ fn a_late_event_does_not_turn_back_time_but_a_list_may() {
 }
 
 #[test]
-fn objects_are_found_by_owner_node_and_namespace() {
-    let store = Store::<Pod>::default();
+fn objects_are_found_by_index_declared_or_not() {
+    let (store, undeclared) = (Store::<Pod>::default(), Store::<Pod>::default());
+    let is_alike = |index: Index<Pod>, value: &str| {
+        let (found, looked_for) = (store.find(index, value), undeclared.find(index, value));
+        assert_eq!(names(&found), names(&looked_for), "{} {value}", index.name);
+        found.iter().map(|pod| pod.meta.key.name.to_string()).collect::<Vec<_>>()
+    };
+    let apply = |object: &Value| {
+        for store in [&store, &undeclared] {
+            store.apply(Event::Apply(observed::<Pod>(object)));
+        }
+    };
+    store.declare(Pod::BY_OWNER);
     for (namespace, name, owner, node) in
         [("x", "p1", "o1", "n1"), ("x", "p2", "o2", "n1"), ("y", "p3", "o1", "n2"), ("xy", "p4", "o3", "n3")]
     {
-        store.apply(Event::Apply(observed::<Pod>(&pod(namespace, name, 1, owner, node))));
+        apply(&pod(namespace, name, 1, owner, node));
     }
-    assert_eq!(names(&store.find(Index::Owner, "o1")), ["p1", "p3"]);
-    assert_eq!(names(&store.find(Index::Node, "n1")), ["p1", "p2"]);
+    // What was there before is found as well.
+    store.declare(BY_NODE);
+    assert_eq!(is_alike(Pod::BY_OWNER, "o1"), ["p1", "p3"]);
+    assert_eq!(is_alike(BY_NODE, "n1"), ["p1", "p2"]);
     assert_eq!(names(&store.in_namespace("x")), ["p1", "p2"]);
-    store.apply(Event::Apply(observed::<Pod>(&pod("x", "p1", 2, "o2", "n2"))));
-    assert_eq!(names(&store.find(Index::Owner, "o1")), ["p3"]);
-    assert_eq!(names(&store.find(Index::Node, "n2")), ["p1", "p3"]);
-    store.apply(Event::Delete(observed::<Pod>(&pod("x", "p1", 3, "o2", "n2"))));
-    assert_eq!(names(&store.find(Index::Node, "n2")), ["p3"]);
+    apply(&pod("x", "p1", 2, "o2", "n2"));
+    assert_eq!(is_alike(Pod::BY_OWNER, "o1"), ["p3"]);
+    assert_eq!(is_alike(BY_NODE, "n2"), ["p1", "p3"]);
+    for store in [&store, &undeclared] {
+        store.apply(Event::Delete(observed::<Pod>(&pod("x", "p1", 3, "o2", "n2"))));
+    }
+    assert_eq!(is_alike(BY_NODE, "n2"), ["p3"]);
 }
 
 #[test]
@@ -172,6 +186,7 @@ proptest! {
     #[test]
     fn indexes_equal_a_scan(events in proptest::collection::vec((0..8u8, 0..4u8, 0..4u8, 0..5u8), 1..80)) {
         let store = Store::<Pod>::default();
+        [Pod::BY_OWNER, BY_NODE].into_iter().for_each(|index| store.declare(index));
         for (version, (name, owner, node, what)) in events.into_iter().enumerate() {
             let pod = pod("x", &format!("p{name}"), version as u64, &format!("o{owner}"), &format!("n{node}"));
             let event = match what {
@@ -186,10 +201,10 @@ proptest! {
             for number in 0..4 {
                 let (owner, node) = (format!("o{number}"), format!("n{number}"));
                 let by_owner = all.iter().filter(|pod| pod.owner.as_deref() == Some(&owner)).cloned().collect::<Vec<_>>();
-                let found = store.find(Index::Owner, &owner);
+                let found = store.find(Pod::BY_OWNER, &owner);
                 prop_assert_eq!(names(&found), names(&by_owner));
                 let by_node = all.iter().filter(|pod| pod.node.as_deref() == Some(&node)).cloned().collect::<Vec<_>>();
-                let found = store.find(Index::Node, &node);
+                let found = store.find(BY_NODE, &node);
                 prop_assert_eq!(names(&found), names(&by_node));
             }
             prop_assert_eq!(all.len(), store.len());

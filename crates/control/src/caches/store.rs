@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Nothing reads a store before its first full list, and nothing is decided in a term of leading before a full list
-//!   that was begun in it: [`Store::synced`] says when.
+//!   that was begun in it: [`Subscription::synced`](super::Subscription::synced) says when.
 //! - A watch event never takes an object back in time; only a list, which is a quorum read, may.
 //! - An object that cannot be read never changes the view: what was known of it stays, and it is listed by name in
 //!   [`Store::malformed`]. Forgetting it would look like a deletion.
@@ -17,7 +17,6 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 
 use crate::observed::{Observed, Wire};
-use crate::signal::Signal;
 use crate::slim::Interner;
 
 /// Namespace and name. The namespace of a cluster-wide object is empty.
@@ -67,13 +66,28 @@ impl Meta {
     }
 }
 
-/// The ways to find objects besides their key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Index {
-    /// By the UID of the controlling owner.
-    Owner,
-    /// By the name of the node.
-    Node,
+/// A way to find objects of a kind besides their key. Those who need one declare it when they open the kind.
+pub struct Index<T> {
+    /// Its name: one of a kind.
+    pub name: &'static str,
+    /// Tells every value that an object is to be found under.
+    pub values: fn(&T, &mut dyn FnMut(Arc<str>)),
+}
+
+impl<T> Clone for Index<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Index<T> {}
+
+impl<T> Index<T> {
+    fn has(&self, object: &T, value: &str) -> bool {
+        let mut has = false;
+        (self.values)(object, &mut |found| has |= *found == *value);
+        has
+    }
 }
 
 /// A kind that can be cached.
@@ -84,8 +98,6 @@ pub trait Cached: Send + Sync + Sized + 'static {
     fn slim(meta: Meta, wire: Self::Wire, strings: &mut Interner) -> Self;
     /// What names it.
     fn meta(&self) -> &Meta;
-    /// Tells every index entry it wants to be found under.
-    fn index(&self, add: &mut dyn FnMut(Index, Arc<str>));
 }
 
 /// Reads one object as a cache would.
@@ -120,16 +132,28 @@ pub enum Change<T> {
     },
 }
 
+impl<T> Clone for Change<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Object { key, old, new, listed } => {
+                Self::Object { key: key.clone(), old: old.clone(), new: new.clone(), listed: *listed }
+            }
+            Self::Malformed { key, uid, reason } => {
+                Self::Malformed { key: key.clone(), uid: uid.clone(), reason: reason.clone() }
+            }
+        }
+    }
+}
+
 /// A slim cache of one kind.
 pub struct Store<T> {
     state: RwLock<State<T>>,
-    /// The term in which the last full list was begun, and one more; 0 before the first.
-    synced: Signal,
 }
 
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
-    index: BTreeSet<(Index, Arc<str>, Key)>,
+    /// By name.
+    indexes: BTreeMap<&'static str, Indexed<T>>,
     malformed: BTreeMap<Key, String>,
     strings: Interner,
     /// The newest version up to which the view is complete.
@@ -140,10 +164,27 @@ struct State<T> {
     lists_done: u64,
     /// The term in which lists are begun.
     term: u64,
-    /// What is to be signalled once everybody knows what the last list changed.
+    /// The term in which the last full list was begun, and one more; 0 before the first.
     synced: u64,
     /// Our own writes that the view does not include yet.
     writes: BTreeMap<Key, Write>,
+}
+
+/// An index that was declared, kept with every change.
+struct Indexed<T> {
+    index: Index<T>,
+    entries: BTreeSet<(Arc<str>, Key)>,
+}
+
+impl<T> Indexed<T> {
+    fn update(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
+        if let Some(old) = old {
+            (self.index.values)(old, &mut |value| _ = self.entries.remove(&(value, key.clone())));
+        }
+        if let Some(new) = new {
+            (self.index.values)(new, &mut |value| _ = self.entries.insert((value, key.clone())));
+        }
+    }
 }
 
 /// A list under way. It tells objects by name, not by age: its newest version counts only when it is done.
@@ -164,7 +205,7 @@ impl<T: Cached> Default for Store<T> {
     fn default() -> Self {
         let state = State {
             objects: BTreeMap::new(),
-            index: BTreeSet::new(),
+            indexes: BTreeMap::new(),
             malformed: BTreeMap::new(),
             strings: Interner::default(),
             position: 0,
@@ -175,7 +216,7 @@ impl<T: Cached> Default for Store<T> {
             synced: 0,
             writes: BTreeMap::new(),
         };
-        Self { state: RwLock::new(state), synced: Signal::default() }
+        Self { state: RwLock::new(state) }
     }
 }
 
@@ -232,13 +273,27 @@ impl<T: Cached> Store<T> {
         in_it.take_while(|(key, _)| key.namespace.as_ref() == namespace).map(|(_, object)| object.clone()).collect()
     }
 
-    /// The objects under one index entry, by key.
-    pub fn find(&self, index: Index, value: &str) -> Vec<Arc<T>> {
+    /// Has an index kept from now on, for as long as the store is.
+    pub fn declare(&self, index: Index<T>) {
+        let mut state = self.write();
+        let State { objects, indexes, .. } = &mut *state;
+        indexes.entry(index.name).or_insert_with(|| {
+            let mut indexed = Indexed { index, entries: BTreeSet::new() };
+            objects.iter().for_each(|(key, object)| indexed.update(key, None, Some(object)));
+            indexed
+        });
+    }
+
+    /// The objects that an index has under a value, by key. One that was not declared costs a look at every object.
+    pub fn find(&self, index: Index<T>, value: &str) -> Vec<Arc<T>> {
         let state = self.read();
-        let entries = state.index.range((index, Arc::from(value), Key::new("", ""))..);
+        let Some(indexed) = state.indexes.get(index.name) else {
+            return state.objects.values().filter(|object| index.has(object, value)).cloned().collect();
+        };
+        let entries = indexed.entries.range((Arc::from(value), Key::new("", ""))..);
         entries
-            .take_while(|(known, entry, _)| *known == index && entry.as_ref() == value)
-            .filter_map(|(_, _, key)| state.objects.get(key).cloned())
+            .take_while(|(entry, _)| entry.as_ref() == value)
+            .filter_map(|(_, key)| state.objects.get(key).cloned())
             .collect()
     }
 
@@ -264,18 +319,12 @@ impl<T: Cached> Store<T> {
 
     /// Whether the first full view is there.
     pub fn is_synced(&self) -> bool {
-        self.synced.get() != 0
+        self.synced() != 0
     }
 
-    /// Signals a full view, if there is one. Called after those have been told who are told of changes.
-    pub fn note_synced(&self) {
-        let synced = self.read().synced;
-        self.synced.set(synced);
-    }
-
-    /// Waits for a full view that was begun in this term, or later.
-    pub async fn synced(&self, term: u64) {
-        self.synced.until(|synced| synced > term).await;
+    /// The term in which the last full list was begun, and one more; 0 before the first.
+    pub fn synced(&self) -> u64 {
+        self.read().synced
     }
 
     /// Everything is listed anew from here on, in this term: what of the list before is still to come is not taken in.
@@ -361,16 +410,7 @@ impl<T: Cached> State<T> {
     }
 
     fn reindex(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
-        if let Some(old) = old {
-            old.index(&mut |index, value| {
-                self.index.remove(&(index, value, key.clone()));
-            });
-        }
-        if let Some(new) = new {
-            new.index(&mut |index, value| {
-                self.index.insert((index, value, key.clone()));
-            });
-        }
+        self.indexes.values_mut().for_each(|indexed| indexed.update(key, old, new));
     }
 }
 

@@ -1,0 +1,186 @@
+//! Keeps a cache true by a watch.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use dapple_plan::mutant::{Mutant, is_on};
+use futures::StreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Cache;
+use super::store::{Cached, Change};
+use crate::client::in_words;
+use crate::env::{Backoff, Env};
+use crate::events::{EventType, Recorder, Report};
+use crate::metrics::Metrics;
+use crate::observed::{KindInfo, Observed, Wire};
+use crate::retry::{Recovery, Retry, is_expired, is_missing};
+use crate::signal::Signal;
+
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+
+/// What every watch needs.
+#[derive(Clone)]
+pub struct Watches {
+    /// The client to watch with.
+    pub client: Client,
+    /// Wall time and randomness.
+    pub env: Env,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// Where to report objects that cannot be read.
+    pub recorder: Arc<Recorder>,
+    /// The term in which this process leads.
+    pub leading: Signal,
+    /// When the API server is back.
+    pub recovery: Recovery,
+    /// Ends all watches.
+    pub stop: CancellationToken,
+}
+
+/// The watch of one cache. It does not keep the cache: who reads it does.
+struct Watch<T: Cached> {
+    cache: Weak<Cache<T>>,
+    last_told: Arc<Mutex<Instant>>,
+    shared: Watches,
+    stop: CancellationToken,
+    /// In which everything is listed anew.
+    term: u64,
+    retry: Retry,
+    /// Whether the API server said last that it does not serve the kind.
+    is_missing: bool,
+}
+
+impl Watches {
+    /// Starts to watch, until `stop`.
+    pub(super) fn start<T: Cached>(&self, cache: &Arc<Cache<T>>, stop: CancellationToken) {
+        let last_told = Arc::new(Mutex::new(Instant::now()));
+        let (measured, told) = (Arc::downgrade(cache), last_told.clone());
+        self.metrics.before_scrape(move |metrics| {
+            let age = told.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+            metrics.cache(T::Wire::KIND.kind, measured.upgrade()?.store.len(), age);
+            Some(())
+        });
+        let watch = Watch {
+            cache: Arc::downgrade(cache),
+            last_told,
+            shared: self.clone(),
+            stop,
+            term: self.leading.get(),
+            retry: Retry::new(BACKOFF, self.recovery.clone(), self.env.clone()),
+            is_missing: false,
+        };
+        cache.store.begin(watch.term);
+        tokio::spawn(watch.run());
+    }
+
+    fn report<T>(&self, info: KindInfo, change: &Change<T>) {
+        let Change::Malformed { key, uid, reason } = change else { return };
+        let kind = info.kind;
+        self.metrics.malformed(kind);
+        warn!(kind, object = %key, %reason, "passed over an object that cannot be read");
+        self.recorder.report(Report {
+            about: info,
+            key: key.clone(),
+            uid: uid.clone(),
+            event_type: EventType::Warning,
+            action: "Reading",
+            reason: "Malformed",
+            note: format!(
+                "dapple passes this {kind} over, because it cannot be read: {reason}. Mend the field to have it served."
+            ),
+        });
+    }
+}
+
+impl<T: Cached> Watch<T> {
+    async fn run(mut self) {
+        let kind = T::Wire::KIND.kind;
+        let api = Api::<Observed<T::Wire>>::all(self.shared.client.clone());
+        // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
+        let watch = || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
+        let leading = self.shared.leading.clone();
+        let mut events = watch();
+        loop {
+            let event = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                // A watch may have been dead for a while without anybody knowing: whoever takes over lists anew.
+                next = leading.until(|now| now > self.term) => {
+                    let Some(cache) = self.cache.upgrade() else { return };
+                    self.term = next;
+                    cache.store.begin(next);
+                    events = watch();
+                    continue;
+                }
+                event = events.next() => event,
+            };
+            match event {
+                Some(Ok(event)) => {
+                    let Some(cache) = self.cache.upgrade() else { return };
+                    self.take_in(&cache, event);
+                }
+                Some(Err(error)) if is_expired(&error) && self.retry.expire() => {
+                    self.shared.metrics.watch_error(kind);
+                    info!(kind, "the watch is too old; listing anew");
+                    events = watch();
+                }
+                Some(Err(error)) => {
+                    self.pause(&error).await;
+                    // A kind that comes back is another: only a list tells what there is of it.
+                    if self.is_missing {
+                        events = watch();
+                    }
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn take_in(&mut self, cache: &Cache<T>, event: Event<Observed<T::Wire>>) {
+        *self.last_told.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        // An `Init` only says that a list is about to be tried.
+        if !matches!(event, Event::Init) {
+            self.retry.succeed();
+            self.is_missing = false;
+        }
+        let is_first = matches!(event, Event::InitDone) && !cache.store.is_synced();
+        for change in cache.take_in(event) {
+            self.shared.report(T::Wire::KIND, &change);
+        }
+        if is_first {
+            info!(kind = T::Wire::KIND.kind, objects = cache.store.len(), "first full view");
+        }
+    }
+
+    /// After an error, until it is time to try again.
+    async fn pause(&mut self, error: &watcher::Error) {
+        let kind = T::Wire::KIND.kind;
+        let pause = self.retry.fail();
+        if is_missing(error) {
+            if !std::mem::replace(&mut self.is_missing, true) {
+                info!(kind, "the API server does not serve the kind");
+            }
+            let Some(cache) = self.cache.upgrade() else { return };
+            if is_on(Mutant::MissingIsEmpty) {
+                cache.take_in(Event::Init);
+                cache.take_in(Event::InitDone);
+            } else {
+                cache.note_missing();
+            }
+        } else {
+            self.shared.metrics.watch_error(kind);
+            warn!(kind, error = in_words(error), ?pause, "the watch broke; trying again");
+        }
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => {}
+            _ = self.shared.leading.until(|now| now > self.term) => {}
+            () = self.retry.pause(pause) => {}
+        }
+    }
+}
