@@ -10,7 +10,7 @@ use dapple_admit::routes::Judges;
 use dapple_admit::surroundings::Surroundings;
 use dapple_control::caches::{Caches, Watches};
 use dapple_control::env::Env;
-use dapple_control::events::Recorder;
+use dapple_control::writes::events::Recorder;
 use dapple_control::metrics::Metrics;
 use dapple_control::retry::Recovery;
 use dapple_control::signal::Signal;

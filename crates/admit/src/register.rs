@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
-use dapple_control::client::in_words;
 use dapple_control::env::Env;
 use dapple_control::install::find_crd;
 use dapple_control::signal::Signal;
+use dapple_control::writes::client::in_words;
 use dapple_plan::certificate::{Lifetimes, next};
 use futures::future::{join_all, try_join_all};
 use http::Method;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use dapple_control::adopt::{Standing, carry_out, look};
-use dapple_control::client;
 use dapple_control::env::Env;
+use dapple_control::writes::client;
 use dapple_plan::adopt::{Adoption, CRD, judge};
 use dapple_view::adopt::AdoptView;
 use kube::Client;

@@ -26,7 +26,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Parser;
-use dapple_control::client::in_words;
+use dapple_control::writes::client::in_words;
 
 use crate::args::{Cli, Command};
 

@@ -46,7 +46,7 @@ impl Sets {
     pub(crate) async fn connect(args: &ConnectArgs, namespace: Option<&str>) -> anyhow::Result<Self> {
         let config = connect::config(args).await?;
         let namespace = Some(namespace.map_or_else(|| config.default_namespace.clone(), str::to_owned));
-        Ok(Self { client: dapple_control::client::connect(config)?, namespace })
+        Ok(Self { client: dapple_control::writes::client::connect(config)?, namespace })
     }
 
     /// Connects for a command about one DaemonSet, and says which.

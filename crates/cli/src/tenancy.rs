@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use dapple_api::partition::{Action, PERMISSION, ROLE, Tenancy, TenantLabel};
-use dapple_control::client;
 use dapple_control::partition::{Standing, enforce, look, off, standing};
+use dapple_control::writes::client;
 use dapple_plan::partition::violations;
 use dapple_view::partition::TenancyView;
 use kube::Client;

@@ -33,9 +33,7 @@ pub use cache::{RevisionWire, Set, SetRevision, SetWire};
 
 use crate::caches::Subscription;
 use crate::caches::store::{Change, Key};
-use crate::client::in_words;
 use crate::env::{Backoff, Env};
-use crate::events::Recorder;
 use crate::failing::Failure;
 use crate::family::Parts;
 use crate::metrics::Metrics;
@@ -43,6 +41,8 @@ use crate::observed::Wire;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Node, Pod};
 use crate::worker::Reconcile;
+use crate::writes::client::in_words;
+use crate::writes::events::Recorder;
 
 use memory::Memory;
 use news::News;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::client::in_words;
+use crate::writes::client::in_words;
 
 /// An object that has failed for so long is told of, and again each time that it has failed for as long since.
 const TOLD_AFTER: Duration = Duration::from_secs(60);

@@ -15,11 +15,11 @@ use tracing::{info, warn};
 
 use crate::caches::Caches;
 use crate::env::Env;
-use crate::events::Recorder;
 use crate::gates::Gates;
 use crate::install::{find_crd, is_served};
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
+use crate::writes::events::Recorder;
 
 /// What the controllers of a family are made of.
 #[derive(Clone)]

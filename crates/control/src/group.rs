@@ -17,13 +17,13 @@ use tracing::info;
 use crate::caches::Subscription;
 use crate::caches::store::{Cached, Change, Key, Meta, Store};
 use crate::env::{Backoff, Env};
-use crate::events::{EventType, Recorder, Report};
 use crate::failing::Failure;
 use crate::family::Parts;
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Interner, Node};
 use crate::worker::Reconcile;
+use crate::writes::events::{EventType, Recorder, Report};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
 /// A group's status names all its nodes, so a thousand nodes that join one by one must not cause a thousand writes.

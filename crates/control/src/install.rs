@@ -13,7 +13,7 @@ use kube::discovery::{Scope, oneshot};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::client::in_words;
+use crate::writes::client::in_words;
 
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";

@@ -25,10 +25,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::client::in_words;
 use crate::env::Env;
 use crate::retry::Recovery;
 use crate::signal::Signal;
+use crate::writes::client::in_words;
 
 /// The lengths that a lease can have, in seconds. Under three there is no room for a renewal.
 pub const LENGTHS: RangeInclusive<u64> = 3..=3_600;

@@ -6,10 +6,8 @@
 
 pub mod adopt;
 pub mod caches;
-pub mod client;
 pub mod daemonset;
 pub mod env;
-pub mod events;
 pub mod failing;
 pub mod family;
 pub mod gates;
@@ -29,3 +27,4 @@ pub mod signal;
 pub mod slim;
 pub mod uninstall;
 pub mod worker;
+pub mod writes;

@@ -11,10 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::caches::{Caches, Watches};
-use crate::client::{Limits, connect, guarded};
 use crate::daemonset::DaemonSets;
 use crate::env::Env;
-use crate::events::Recorder;
 use crate::family::{Family, Parts};
 use crate::gates::Gates;
 use crate::group::Groups;
@@ -25,6 +23,8 @@ use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
 use crate::signal::Signal;
 use crate::worker::{self, Reconcile};
+use crate::writes::client::{Limits, connect, guarded};
+use crate::writes::events::Recorder;
 
 /// How long work under way may take after a stop was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(15);

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::client::{in_words, is_not_leading};
 use crate::failing::{Failing, Failure};
 use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
 use crate::retry::Recovery;
 use crate::signal::Signal;
+use crate::writes::client::{in_words, is_not_leading};
 
 /// The fence closes a moment before the workers hear of it: no need to try in a loop meanwhile.
 const NOT_LEADING_PAUSE: Duration = Duration::from_secs(1);

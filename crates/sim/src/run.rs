@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use dapple_control::client::Limits;
 use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
@@ -13,6 +12,7 @@ use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options, Shared};
 use dapple_control::metrics::Metrics;
 use dapple_control::serve::Readiness;
+use dapple_control::writes::client::Limits;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use dapple_control::caches::{Caches, Watches};
 use dapple_control::env::Env;
-use dapple_control::events::Recorder;
 use dapple_control::metrics::Metrics;
 use dapple_control::retry::Recovery;
 use dapple_control::signal::Signal;
+use dapple_control::writes::events::Recorder;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 

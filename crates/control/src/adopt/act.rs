@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use super::Error;
 use super::look::{hook, hook_path, pods, sets_as};
 use super::rest::{get, is_code, merge, put, refused};
-use crate::client::in_words;
 use crate::install::{apply, find_crd, wait_until_served};
+use crate::writes::client::in_words;
 
 const CRD_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daemonsets.apps.kruise.io";
 /// How often a write is tried again when somebody else was faster.

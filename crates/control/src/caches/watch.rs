@@ -13,13 +13,13 @@ use tracing::{info, warn};
 
 use super::Cache;
 use super::store::{Cached, Change};
-use crate::client::in_words;
 use crate::env::{Backoff, Env};
-use crate::events::{EventType, Recorder, Report};
 use crate::metrics::Metrics;
 use crate::observed::{KindInfo, Observed, Wire};
 use crate::retry::{Recovery, Retry, is_expired, is_missing};
 use crate::signal::Signal;
+use crate::writes::client::in_words;
+use crate::writes::events::{EventType, Recorder, Report};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 

@@ -20,7 +20,7 @@ use super::proof::Answer;
 use super::send::{Outcome, Request};
 use super::{DaemonSets, Set, version_of};
 use crate::caches::store::Key;
-use crate::client::{in_words, is_not_leading};
+use crate::writes::client::{in_words, is_not_leading};
 
 /// Requests under way at once for one set.
 const AT_ONCE: usize = 16;

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use super::memory::Memory;
 use super::pod::hash_label;
 use super::{DaemonSets, Set, SetRevision};
-use crate::client::is_not_leading;
 use crate::slim::{Node, Pod};
+use crate::writes::client::is_not_leading;
 
 /// How soon to ask again whether a rendering is taken, in seconds: a quota or a webhook may have changed.
 const REFUSED_FOR: i64 = 30;

@@ -12,10 +12,10 @@ use super::memory::Memory;
 use super::send::patches_on;
 use super::{DaemonSets, Set, SetWire};
 use crate::caches::store::Key;
-use crate::client::in_words;
-use crate::events::{EventType, Report};
 use crate::observed::Wire;
 use crate::slim::{Node, Pod};
+use crate::writes::client::in_words;
+use crate::writes::events::{EventType, Report};
 
 impl DaemonSets {
     /// Says something about a set that somebody should look at.

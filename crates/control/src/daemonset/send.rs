@@ -20,8 +20,8 @@ use super::memory::Memory;
 use super::pod::{intent, running};
 use super::{DaemonSets, Set, version_of};
 use crate::caches::store::Key;
-use crate::client::is_not_leading;
 use crate::slim::Pod;
+use crate::writes::client::is_not_leading;
 
 /// The answer to a write.
 type Written = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;

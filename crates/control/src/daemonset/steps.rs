@@ -10,7 +10,7 @@ use dapple_plan::mutant::{Mutant, is_on};
 
 use super::memory::Memory;
 use super::{DaemonSets, Set};
-use crate::client::{in_words, is_not_leading};
+use crate::writes::client::{in_words, is_not_leading};
 
 /// The first wait before a step that failed is tried again, and the longest, in seconds.
 const RETRY: (i64, i64) = (2, 60);

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
-use dapple_control::client::Limits;
 use dapple_control::env::{Clock, Env};
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
+use dapple_control::writes::client::Limits;
 use dapple_testbed::Cluster;
 use dapple_testbed::testing;
 pub(crate) use dapple_testbed::testing::eventually;

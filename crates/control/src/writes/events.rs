@@ -26,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::caches::store::Key;
-use crate::client::in_words;
 use crate::env::{Backoff, Env};
 use crate::observed::KindInfo;
 use crate::signal::Signal;
+use crate::writes::client::in_words;
 use correlate::{Correlator, Due, Next, Outcome};
 
 /// Longest message: what `events.k8s.io` takes.
