@@ -11,7 +11,7 @@ use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
-use dapple_control::writes::client::Limits;
+use dapple_control::writes::rate::Limits;
 use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream, progress};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;

@@ -14,7 +14,7 @@ use dapple_control::env::Env;
 use dapple_control::family::Family;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{Options, run as run_manager};
-use dapple_control::writes::client::Limits;
+use dapple_control::writes::rate::Limits;
 use dapple_plan::certificate::Lifetimes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};

@@ -157,7 +157,3 @@ impl Reconcile for DaemonSets {
         self.memories().insert(key.clone(), memory);
     }
 }
-
-fn version_of(version: &Option<String>) -> u64 {
-    version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
-}

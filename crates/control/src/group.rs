@@ -8,8 +8,8 @@ use dapple_api::group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
 use dapple_plan::group::{Membership, Roll, Rule, status};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
-use kube::{Client, ResourceExt};
+use kube::Client;
+use kube::api::Api;
 use serde::Deserialize;
 use serde_json::json;
 use tracing::info;
@@ -24,6 +24,7 @@ use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Interner, Node};
 use crate::worker::Reconcile;
 use crate::writes::events::{EventType, Recorder, Report};
+use crate::writes::outcome::{Outcome, Writer};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
 /// A group's status names all its nodes, so a thousand nodes that join one by one must not cause a thousand writes.
@@ -116,22 +117,21 @@ impl Groups {
     }
 
     /// Writes the status onto the very version that was looked at. Anything newer refuses it.
-    async fn write_status(&self, group: &Group, status: &NodeGroupStatus) -> Result<(), kube::Error> {
-        let Meta { key, uid, version } = &group.meta;
-        let whole = json!({
-            "metadata": {"uid": uid.as_ref(), "resourceVersion": version.to_string()},
-            "status": replacing(status),
-        });
-        let api = Api::<NodeGroup>::all(self.client.clone());
-        let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await?;
-        let version = written.resource_version().and_then(|version| version.parse().ok()).unwrap_or(*version);
-        self.groups.wrote(key, version);
+    async fn write_status(&self, group: &Group, status: &NodeGroupStatus) -> Result<Ended, kube::Error> {
+        let key = &group.meta.key;
+        let writer = Writer::new(&self.client, &Api::<NodeGroup>::all(self.client.clone()));
+        match writer.write_status(&group.meta, &replacing(status)).await {
+            Outcome::Written(version) => self.groups.wrote(key, version),
+            Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
+            // The world moved on between look and write: look again.
+            Outcome::Conflict | Outcome::Gone | Outcome::NameTaken => return Ok(Ended::Failed),
+        }
         self.last_writes
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(key.clone(), tokio::time::Instant::now());
         info!(group = %key, nodes = status.node_count, "status written");
-        Ok(())
+        Ok(Ended::Done)
     }
 }
 
@@ -231,8 +231,7 @@ impl Reconcile for Groups {
         if let Some(pause) = self.pause_before_write(key) {
             return Ok(Ended::Again(pause));
         }
-        self.write_status(&group, &wanted).await?;
-        Ok(Ended::Done)
+        self.write_status(&group, &wanted).await
     }
 
     /// All that is written of a group is its status. If that cannot be, no condition can, and an Event is left.

@@ -23,8 +23,9 @@ use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
 use crate::signal::Signal;
 use crate::worker::{self, Reconcile};
-use crate::writes::client::{Limits, connect, guarded};
+use crate::writes::client::{Guarded, connect};
 use crate::writes::events::Recorder;
+use crate::writes::rate::Limits;
 
 /// How long work under way may take after a stop was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
@@ -132,7 +133,7 @@ pub async fn work<F: Future<Output = ()>>(
     beside: impl FnOnce(Shared) -> F,
 ) {
     let fence = Fence::new(env.clone());
-    let client = guarded(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
+    let clients = Guarded::new(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
     let mut elector =
         Elector::new(plain.clone(), &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
     let leading = elector.leading();
@@ -144,10 +145,10 @@ pub async fn work<F: Future<Output = ()>>(
 
     let recovery = elector.recovery();
     let recorder =
-        Recorder::start(client.clone(), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
+        Recorder::start(clients.of("events"), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
     let recorder = Arc::new(recorder);
     let caches = Caches::new(Watches {
-        client: client.clone(),
+        client: clients.of("caches"),
         env: env.clone(),
         metrics: metrics.clone(),
         recorder: recorder.clone(),
@@ -157,7 +158,7 @@ pub async fn work<F: Future<Output = ()>>(
     });
     let shared = Shared {
         plain,
-        guarded: client.clone(),
+        guarded: clients.of("webhooks"),
         leading: leading.clone(),
         recovery: recovery.clone(),
         caches: caches.clone(),
@@ -169,10 +170,19 @@ pub async fn work<F: Future<Output = ()>>(
     options.families.iter().for_each(|family| readiness.note(family.name(), false));
     // Before anything is listed: what was listed before a term began has to be listed again.
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
-    let parts = Parts { client, env, metrics, recorder, gates: options.gates, recovery, caches, stop: stop.clone() };
     let mut families = JoinSet::new();
     for family in &options.families {
-        families.spawn(run_family(*family, parts.clone(), readiness.clone(), options.workers, leading.clone()));
+        let parts = Parts {
+            client: clients.of(family.name()),
+            env: env.clone(),
+            metrics: metrics.clone(),
+            recorder: recorder.clone(),
+            gates: options.gates,
+            recovery: recovery.clone(),
+            caches: caches.clone(),
+            stop: stop.clone(),
+        };
+        families.spawn(run_family(*family, parts, readiness.clone(), options.workers, leading.clone()));
     }
     // The lease is held while work under way ends.
     let idle = async move {

@@ -12,7 +12,7 @@ use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options, Shared};
 use dapple_control::metrics::Metrics;
 use dapple_control::serve::Readiness;
-use dapple_control::writes::client::Limits;
+use dapple_control::writes::rate::Limits;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};

@@ -17,10 +17,11 @@ use tracing::info;
 use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
 use super::proof::Answer;
-use super::send::{Outcome, Request};
-use super::{DaemonSets, Set, version_of};
+use super::send::{Request, Sent};
+use super::{DaemonSets, Set};
 use crate::caches::store::Key;
 use crate::writes::client::{in_words, is_not_leading};
+use crate::writes::outcome::{Outcome, version_of};
 
 /// Requests under way at once for one set.
 const AT_ONCE: usize = 16;
@@ -61,12 +62,13 @@ impl DaemonSets {
         let mut under_way = FuturesUnordered::new();
         for action in actions {
             if let Some((key, request)) = self.prepare(set, memory, &action) {
+                memory.begin(key.clone(), &action.node);
                 under_way.push(self.sent(set, action, key, request));
             }
         }
         let mut result = Ok(());
-        while let Some((action, key, outcome)) = under_way.next().await {
-            result = result.and(self.record(set, memory, &action, key, outcome));
+        while let Some((action, key, sent)) = under_way.next().await {
+            result = result.and(self.record(set, memory, &action, key, sent));
         }
         result
     }
@@ -96,15 +98,13 @@ impl DaemonSets {
                 && let Some(action) = waiting.pop_front()
             {
                 if let Some((key, request)) = self.prepare(set, memory, &action) {
-                    // Nothing is decided about a node while something is under way there.
-                    memory.freeze(&action.node);
+                    memory.begin(key.clone(), &action.node);
                     under_way.push(self.sent(set, action, key, request));
                 }
             }
-            let Some((action, key, outcome)) = under_way.next().await else { break };
-            is_stopped |= matches!(outcome, Outcome::Refused(_) | Outcome::Doubt(_) | Outcome::Moved);
-            result = result.and(self.record(set, memory, &action, key, outcome));
-            memory.thaw(&action.node);
+            let Some((action, key, sent)) = under_way.next().await else { break };
+            is_stopped |= matches!(sent, Sent::Came(Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Conflict));
+            result = result.and(self.record(set, memory, &action, key, sent));
             memory.is_flowing = !is_stopped;
             if is_stopped {
                 waiting.clear();
@@ -130,20 +130,15 @@ impl DaemonSets {
         }
     }
 
-    async fn sent(&self, set: &Set, action: Action, key: Key, request: Request) -> (Action, Key, Outcome) {
-        let outcome = self.send(set, &key, request).await;
-        (action, key, outcome)
+    async fn sent(&self, set: &Set, action: Action, key: Key, request: Request) -> (Action, Key, Sent) {
+        let sent = self.send(set, &key, request).await;
+        (action, key, sent)
     }
 
-    fn record(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        action: &Action,
-        key: Key,
-        outcome: Outcome,
-    ) -> Result<(), kube::Error> {
-        let is_done = matches!(outcome, Outcome::Wrote(_) | Outcome::Gone);
+    /// Notes what has come of a request.
+    fn record(&self, set: &Set, memory: &mut Memory, action: &Action, key: Key, sent: Sent) -> Result<(), kube::Error> {
+        let (is_new, is_done) =
+            (action.act == Act::Create, matches!(sent, Sent::Came(Outcome::Written(_) | Outcome::Gone)));
         memory.written += u64::from(is_done);
         if is_done {
             self.say_done(set, memory, action, &key.name);
@@ -151,61 +146,70 @@ impl DaemonSets {
         if let (true, Act::Delete(Why::Ended), Some(known)) = (is_done, action.act, memory.known.as_mut()) {
             known.fleet.took_ended(&action.node, self.env.now().as_second());
         }
-        match outcome {
-            Outcome::Wrote(version) => {
+        let result = match sent {
+            Sent::Came(Outcome::Written(version)) => {
                 self.pods.wrote(&key, version);
-                memory.wrote(key, &action.node);
+                memory.wrote(key.clone(), &action.node);
                 memory.refusals.remove(&action.node);
-                if action.act == Act::Create {
-                    memory.is_stale |= answer_by_doing(memory, &action.node);
-                }
+                memory.is_stale |= is_new && answer_by_doing(memory, &action.node);
                 Ok(())
             }
-            Outcome::Ineffective(version) => {
+            Sent::Ineffective(version) => {
                 info!(set = %set.meta.key, pod = %key.name, "somebody keeps it from being resized");
                 self.give_up(memory, &key);
                 self.pods.wrote(&key, version);
-                memory.wrote(key, &action.node);
+                memory.wrote(key.clone(), &action.node);
                 Ok(())
             }
-            Outcome::Gone | Outcome::Moved if action.act != Act::Create => {
-                // At no version that a watch could be held against: until our view includes it, it is asked for.
-                memory.doubt(key, &action.node);
-                Ok(())
-            }
-            Outcome::Gone | Outcome::Moved => {
-                // That one was not made, nobody tells.
-                memory.is_stale = true;
+            Sent::Came(Outcome::Gone | Outcome::Conflict) => {
+                if is_new {
+                    // That one was not made, nobody tells.
+                    memory.is_stale = true;
+                } else {
+                    // At no version that a watch could be held against: until our view includes it, it is asked for.
+                    memory.doubt(key.clone(), &action.node);
+                }
                 Ok(())
             }
             // Of a node that is there after all, the watch will tell.
-            Outcome::Unfounded => Ok(()),
-            Outcome::Taken => {
+            Sent::Unfounded => Ok(()),
+            Sent::Came(Outcome::NameTaken) => {
                 *memory.collisions.entry(action.node.clone()).or_default() += 1;
                 memory.is_stale = true;
                 Ok(())
             }
-            Outcome::Doubt(error) => {
+            Sent::Came(Outcome::Unknown(error)) => {
                 if !is_on(Mutant::DoubtDropped) {
-                    memory.doubt(key, &action.node);
+                    memory.doubt(key.clone(), &action.node);
                 }
                 Err(error)
             }
-            Outcome::Refused(error) => {
-                if is_not_leading(&error) || matches!(&error, kube::Error::Api(error) if error.code == 429) {
-                    return Err(error);
-                }
-                if matches!(action.act, Act::Edit | Act::Resize) {
-                    // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
-                    info!(set = %set.meta.key, pod = %key.name, error = in_words(&error), "cannot be changed where it runs");
-                    self.say_unchangeable(set, &key.name, &error);
-                    self.give_up(memory, &key);
-                    return Ok(());
-                }
-                self.refuse(set, memory, action, &error);
-                Ok(())
-            }
+            Sent::Came(Outcome::Refused(error)) => self.record_refusal(set, memory, action, &key, error),
+        };
+        memory.abandon(&key);
+        result
+    }
+
+    fn record_refusal(
+        &self,
+        set: &Set,
+        memory: &mut Memory,
+        action: &Action,
+        key: &Key,
+        error: kube::Error,
+    ) -> Result<(), kube::Error> {
+        if is_not_leading(&error) || matches!(&error, kube::Error::Api(error) if error.code == 429) {
+            return Err(error);
         }
+        if matches!(action.act, Act::Edit | Act::Resize) {
+            // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
+            info!(set = %set.meta.key, pod = %key.name, error = in_words(&error), "cannot be changed where it runs");
+            self.say_unchangeable(set, &key.name, &error);
+            self.give_up(memory, key);
+        } else {
+            self.refuse(set, memory, action, &error);
+        }
+        Ok(())
     }
 
     /// A pod cannot be changed where it runs: it is replaced.
@@ -243,15 +247,14 @@ impl DaemonSets {
     /// Asks what became of writes whose answer did not come, or was that the pod is another one by now. Until then, and
     /// until our view includes it, nothing is done on their nodes.
     pub(super) async fn resolve_doubts(&self, set: &Key, memory: &mut Memory) -> Result<(), kube::Error> {
-        for (key, node) in memory.open_doubts() {
+        for (key, node) in memory.ledger.to_ask() {
             match self.pods_api(&set.namespace).get_opt(&key.name).await? {
                 Some(found) => {
-                    self.pods.wrote(&key, version_of(&found.metadata.resource_version));
-                    memory.wrote(key.clone(), &node);
-                    memory.settle(&key);
+                    self.pods.wrote(&key, version_of(&found.metadata));
+                    memory.wrote(key, &node);
                 }
                 None if self.pods.get(&key).is_none() => memory.settle(&key),
-                None => memory.ask_later(&key),
+                None => memory.ledger.ask_later(&key),
             }
         }
         Ok(())

@@ -11,7 +11,7 @@ use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
@@ -19,9 +19,10 @@ use tracing::info;
 use super::memory::Memory;
 use super::pod::hash_label;
 use super::tell::PACE;
-use super::{DaemonSets, Set, SetRevision, steps, version_of};
+use super::{DaemonSets, Set, SetRevision, steps};
 use crate::caches::store::Key;
 use crate::slim::Pod;
+use crate::writes::outcome::{Outcome, exactly, version_of};
 
 impl DaemonSets {
     /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
@@ -66,7 +67,7 @@ impl DaemonSets {
         };
         let key = Key::new(&set.meta.key.namespace, &written.name_any());
         info!(set = %set.meta.key, revision = %key.name, "revision written");
-        self.revisions.wrote(&key, version_of(&written.metadata.resource_version));
+        self.revisions.wrote(&key, version_of(&written.metadata));
         memory.wrote_revision(key);
         Ok(None)
     }
@@ -130,23 +131,24 @@ impl DaemonSets {
                     None => hash_label(pod) == revision.hash,
                 })
         };
-        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
+        let writer = self.revision_writer(&set.meta.key.namespace);
         let mut is_all_done = true;
         let spare: BTreeSet<&str> =
             surplus(&all, limit, is_needed).into_iter().map(|revision| revision.name.as_str()).collect();
         for found in revisions.iter().filter(|known| spare.contains(&*known.meta.key.name)) {
             let name = &found.meta.key.name;
-            // An undo may have made it the newest meanwhile.
-            let version = Some(found.meta.version.to_string());
-            let only = Preconditions { uid: Some(found.meta.uid.to_string()), resource_version: version };
-            let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
             info!(set = %set.meta.key, revision = %name, "dropping a revision that nobody needs");
             let object = format!("ControllerRevision {name}");
-            match api.delete(name, &params).await {
-                Err(kube::Error::Api(error)) if error.code == 404 => {}
-                Err(kube::Error::Api(error)) if error.code == 409 => is_all_done = false,
-                answer => _ = self.stepped(set, memory, (steps::Step::History, &object), answer)?,
-            }
+            // At this version: an undo may have made it the newest meanwhile.
+            let dropped = match writer.delete(name, Some(exactly(&found.meta))).await {
+                Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+                Outcome::Conflict => {
+                    is_all_done = false;
+                    continue;
+                }
+                Outcome::Gone | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
+            };
+            self.stepped(set, memory, (steps::Step::History, &object), dropped)?;
         }
         memory.keep_failures(steps::Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
         memory.may_prune = !is_all_done;

@@ -109,7 +109,7 @@ impl DaemonSets {
         let retried = memory.retry_at();
         let at = fleet.into_iter().chain(asked).chain(retried).chain(stalls.filter(|at| *at > now)).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
-        let echo = memory.awaits_writes().then_some(ECHO);
+        let echo = (!memory.ledger.is_empty()).then_some(ECHO);
         // A write taught us something that no watch will tell.
         let taught = memory.is_stale.then_some(ECHO);
         let again = [wake, echo, stray, told, taught].into_iter().flatten().min();
@@ -123,9 +123,7 @@ impl DaemonSets {
     pub(super) fn take_news(&self, set: &Set, memory: &mut Memory) -> Changes {
         let mut changes = self.news.take(&set.meta.key);
         memory.is_stale |= changes.is_stale;
-        memory.settle_gone(|pod| self.pods.get(pod).is_some());
-        changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod)));
-        memory.doubt_overdue();
+        changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod), |pod| self.pods.get(pod).is_some()));
         changes
     }
 
@@ -260,9 +258,7 @@ impl DaemonSets {
         if let Some(before) = memory.known.as_ref().filter(|before| before.generation == set.generation) {
             known.fleet = known.fleet.remembering(&before.fleet);
         }
-        for node in memory.unseen.values().map(|unseen| &unseen.node).chain(memory.doubtful_nodes()) {
-            known.fleet.wrote(node);
-        }
+        memory.ledger.about().for_each(|node| known.fleet.wrote(node));
         for (node, refusal) in &memory.refusals {
             known.fleet.set_back(node, refusal.until);
         }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
@@ -14,9 +13,7 @@ use super::known::{Known, Rendered};
 use super::proof::{Answer, Answers};
 use super::steps::{Failure, Step};
 use crate::caches::store::Key;
-
-/// After so long a write should have come back.
-const OVERDUE: Duration = Duration::from_secs(10);
+use crate::writes::ledger::Ledger;
 
 /// What is kept of a set.
 pub(super) struct Memory {
@@ -33,16 +30,14 @@ pub(super) struct Memory {
     pub(super) selector: Option<LabelSelector>,
     /// Renderings of each revision, with the version it was read at.
     pub(super) variants: Rendered,
-    /// Pods that we wrote and have not seen since, with their nodes.
-    pub(super) unseen: BTreeMap<Key, Unseen>,
-    /// Pods of which we do not know what our last write has come to.
-    doubts: BTreeMap<Key, Doubt>,
-    /// Names of pods of which we know it since.
+    /// Writes of pods that are open, with their nodes.
+    pub(super) ledger: Ledger<Arc<str>>,
+    /// Names of pods whose writes were settled by asking.
     settled: Vec<Arc<str>>,
     /// The version that the set is known to have, should our view of it be behind.
     behind: Option<u64>,
-    /// Revisions that we wrote and have not seen since, and when.
-    unseen_revisions: BTreeMap<Key, Instant>,
+    /// Writes of revisions that are open.
+    revisions: Ledger<()>,
     /// What the API server has said of renderings, by what they mean.
     pub(super) answers: Answers,
     /// What fails, by step and object.
@@ -79,23 +74,6 @@ pub(super) struct Memory {
     pub(super) pruned: Option<Instant>,
 }
 
-/// A write that has not come back.
-#[derive(Debug, Clone)]
-pub(super) struct Unseen {
-    pub(super) node: Arc<str>,
-    since: Instant,
-}
-
-/// A write of which nobody knows what it has come to.
-#[derive(Debug, Clone)]
-struct Doubt {
-    node: Arc<str>,
-    /// When to ask.
-    ask: Instant,
-    /// Whether it was found to be gone.
-    is_gone: bool,
-}
-
 /// What the API server refused on a node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeRefusal {
@@ -116,11 +94,10 @@ impl Memory {
             set: None,
             selector: None,
             variants: BTreeMap::new(),
-            unseen: BTreeMap::new(),
-            doubts: BTreeMap::new(),
+            ledger: Ledger::default(),
             settled: Vec::new(),
             behind: None,
-            unseen_revisions: BTreeMap::new(),
+            revisions: Ledger::default(),
             answers: Answers::new(),
             failed: BTreeMap::new(),
             failure: None,
@@ -156,63 +133,57 @@ impl Memory {
         self.behind = Some(version.unwrap_or(u64::MAX));
     }
 
-    /// Remembers a write until it has come back.
+    /// A write of a pod is sent.
+    pub(super) fn begin(&mut self, pod: Key, node: &Arc<str>) {
+        if self.ledger.begin(pod, node.clone()) {
+            self.freeze(node);
+        }
+    }
+
+    /// It was done: until it is in the view.
     pub(super) fn wrote(&mut self, pod: Key, node: &Arc<str>) {
-        let is_new = self.unseen.insert(pod, Unseen { node: node.clone(), since: Instant::now() }).is_none();
-        if is_new {
+        if self.ledger.wrote(pod, node.clone()) {
             self.freeze(node);
         }
     }
 
-    /// Remembers that a write may have been done.
+    /// It may have been done: until somebody was asked.
     pub(super) fn doubt(&mut self, pod: Key, node: &Arc<str>) {
-        let is_new =
-            self.doubts.insert(pod, Doubt { node: node.clone(), ask: Instant::now(), is_gone: false }).is_none();
-        if is_new {
+        if self.ledger.doubt(pod, node.clone()) {
             self.freeze(node);
         }
     }
 
-    /// Pods to be asked for now, with their nodes.
-    pub(super) fn open_doubts(&self) -> Vec<(Key, Arc<str>)> {
-        let now = Instant::now();
-        let open = self.doubts.iter().filter(|(_, doubt)| doubt.ask <= now);
-        open.map(|(pod, doubt)| (pod.clone(), doubt.node.clone())).collect()
-    }
-
-    pub(super) fn doubtful_nodes(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.doubts.values().map(|doubt| &doubt.node)
-    }
-
-    /// It is gone, and our view still has it: it is asked for again, should nobody tell.
-    pub(super) fn ask_later(&mut self, pod: &Key) {
-        if let Some(doubt) = self.doubts.get_mut(pod) {
-            (doubt.ask, doubt.is_gone) = (Instant::now() + OVERDUE, true);
+    /// Nothing was done, if it is still in flight.
+    pub(super) fn abandon(&mut self, pod: &Key) {
+        if let Some(node) = self.ledger.abandon(pod) {
+            self.thaw(&node);
         }
     }
 
-    /// Lets go of doubts about pods that are gone, once our view does not have them any more.
-    pub(super) fn settle_gone(&mut self, is_in_view: impl Fn(&Key) -> bool) {
-        let gone = self.doubts.iter().filter(|(pod, doubt)| doubt.is_gone && !is_in_view(pod));
-        let gone: Vec<Key> = gone.map(|(pod, _)| pod.clone()).collect();
-        gone.iter().for_each(|pod| self.settle(pod));
+    /// It is known what has become of a pod.
+    pub(super) fn settle(&mut self, pod: &Key) {
+        if let Some(node) = self.ledger.settle(pod) {
+            self.thaw(&node);
+            self.settled.push(pod.name.clone());
+        }
     }
 
-    /// Whether nothing is to be done about a pod yet.
-    pub(super) fn is_open(&self, pod: &Key) -> bool {
-        self.unseen.contains_key(pod) || self.doubts.contains_key(pod)
+    /// Lets go of writes that the view includes, or whose pods are gone from it, and doubts those that it should include.
+    /// Names their pods: what became of them may not be news yet.
+    pub(super) fn see(&mut self, is_seen: impl Fn(&Key) -> bool, is_in_view: impl Fn(&Key) -> bool) -> Vec<Arc<str>> {
+        let mut seen = self.ledger.take_gone(is_in_view);
+        seen.extend(self.ledger.take_confirmed(is_seen));
+        self.ledger.doubt_overdue();
+        seen.iter().for_each(|(_, node)| self.thaw(node));
+        let settled = std::mem::take(&mut self.settled);
+        seen.into_iter().map(|(pod, _)| pod.name).chain(settled).collect()
     }
 
-    /// Whether there are writes whose outcome is yet to be seen.
-    pub(super) fn awaits_writes(&self) -> bool {
-        !self.unseen.is_empty() || !self.doubts.is_empty()
-    }
-
-    /// As many writes as are unseen are under way on a node that is new to the fleet.
+    /// As many writes as are open are under way on a node that is new to the fleet.
     pub(super) fn freeze_again(&mut self, node: &str) {
-        let unseen = self.unseen.values().filter(|unseen| *unseen.node == *node).count();
-        let doubts = self.doubts.values().filter(|doubt| *doubt.node == *node).count();
-        (0..unseen + doubts).for_each(|_| self.freeze(node));
+        let open = self.ledger.about().filter(|of| ***of == *node).count();
+        (0..open).for_each(|_| self.freeze(node));
     }
 
     /// Something is under way on a node.
@@ -229,75 +200,24 @@ impl Memory {
         }
     }
 
-    /// Lets go of writes that have come back, and names their pods, and those of doubts that were settled: what became
-    /// of them may not be news yet.
-    pub(super) fn see(&mut self, is_seen: impl Fn(&Key) -> bool) -> Vec<Arc<str>> {
-        let seen: Vec<Key> = self.unseen.keys().filter(|pod| is_seen(pod)).cloned().collect();
-        for pod in &seen {
-            self.forget_unseen(pod);
-        }
-        let settled = std::mem::take(&mut self.settled);
-        seen.into_iter().map(|pod| pod.name).chain(settled).collect()
-    }
-
-    /// Remembers a revision until it has come back.
+    /// Remembers a revision until it is in the view.
     pub(super) fn wrote_revision(&mut self, revision: Key) {
-        self.unseen_revisions.insert(revision, Instant::now());
+        self.revisions.wrote(revision, ());
     }
 
-    /// Whether every revision that we wrote has come back. One that should have and has not may have been deleted while
+    /// Whether the view includes every revision that we wrote. One that it should and does not may have been deleted while
     /// a list was under way, and is not waited for: it is made under the same name again, or found to be there.
     pub(super) fn sees_revisions(&mut self, is_seen: impl Fn(&Key) -> bool) -> bool {
-        self.unseen_revisions.retain(|revision, since| !is_seen(revision) && since.elapsed() < OVERDUE);
-        self.unseen_revisions.is_empty()
-    }
-
-    /// Doubts writes that should have come back by now: a pod that was deleted and is gone may be passed over by a list
-    /// that was begun before, and then no watch ever tells of it.
-    pub(super) fn doubt_overdue(&mut self) {
-        let is_overdue = |unseen: &Unseen| unseen.since.elapsed() >= OVERDUE;
-        let overdue: Vec<Key> =
-            self.unseen.iter().filter(|(_, unseen)| is_overdue(unseen)).map(|(pod, _)| pod.clone()).collect();
-        for pod in overdue {
-            if let Some(node) = self.forget_unseen(&pod) {
-                self.doubt(pod, &node);
-            }
-        }
-    }
-
-    fn forget_unseen(&mut self, pod: &Key) -> Option<Arc<str>> {
-        let node = self.unseen.remove(pod)?.node;
-        self.thaw(&node);
-        Some(node)
-    }
-
-    /// A doubt is settled.
-    pub(super) fn settle(&mut self, pod: &Key) {
-        if let Some(doubt) = self.doubts.remove(pod) {
-            self.thaw(&doubt.node);
-            self.settled.push(pod.name.clone());
-        }
+        self.revisions.take_confirmed(is_seen);
+        self.revisions.forget_overdue();
+        self.revisions.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A list that was begun before a deletion and read after it does not name the pod, and its versions may all be older
-    /// than the deletion: no watch ever says that the view includes it. Found by the simulator: nothing was done any more.
-    #[tokio::test(start_paused = true)]
-    async fn a_write_that_no_watch_tells_of_is_asked_for() {
-        let (pod, node) = (Key::new("default", "agent-1"), Arc::from("node-1"));
-        let mut memory = Memory::new(Arc::from("uid"));
-        memory.wrote(pod.clone(), &node);
-        memory.doubt_overdue();
-        assert!(memory.unseen.contains_key(&pod) && memory.doubts.is_empty(), "it may still come");
-        tokio::time::advance(OVERDUE).await;
-        memory.doubt_overdue();
-        assert!(memory.unseen.is_empty());
-        assert_eq!(memory.open_doubts(), [(pod, node)]);
-    }
+    use crate::writes::ledger::OVERDUE;
 
     #[tokio::test(start_paused = true)]
     async fn a_revision_that_no_watch_tells_of_is_not_waited_for() {

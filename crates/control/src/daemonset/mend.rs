@@ -13,19 +13,24 @@ use dapple_edit::go_json;
 use dapple_plan::daemonset::revision::replacement;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 use tracing::info;
 
 use super::memory::Memory;
 use super::steps::Step;
-use super::{DaemonSets, Set, SetRevision, version_of};
+use super::{DaemonSets, Set, SetRevision};
 use crate::caches::store::Key;
+use crate::writes::outcome::{Outcome, Writer, version_of};
 
 /// What failures call the revision that is yet to be made, or to become the newest.
 pub(super) const NEWEST: &str = "the newest ControllerRevision";
 
 impl DaemonSets {
+    pub(super) fn revision_writer(&self, namespace: &str) -> Writer {
+        Writer::new(&self.client, &Api::<ControllerRevision>::namespaced(self.client.clone(), namespace))
+    }
+
     /// Makes a revision. What is sent has the form that the API server writes: see [`go_json`].
     pub(super) async fn post_revision(
         &self,
@@ -101,7 +106,7 @@ impl DaemonSets {
         };
         info!(set = %set.meta.key, revision = %name, by = %written.name_any(), "a revision that nobody can change is replaced");
         let key = Key::new(namespace, &written.name_any());
-        self.revisions.wrote(&key, version_of(&written.metadata.resource_version));
+        self.revisions.wrote(&key, version_of(&written.metadata));
         memory.wrote_revision(key);
         Ok(true)
     }
@@ -121,12 +126,10 @@ impl DaemonSets {
     }
 
     async fn drop_replaced(&self, set: &Set, revision: &SetRevision) -> Result<(), kube::Error> {
-        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
         let only = Preconditions { uid: Some(revision.meta.uid.to_string()), resource_version: None };
-        let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-        match api.delete(&revision.meta.key.name, &params).await {
-            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Ok(()),
-            answer => answer.map(|_| ()),
+        match self.revision_writer(&set.meta.key.namespace).delete(&revision.meta.key.name, Some(only)).await {
+            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+            Outcome::Written(_) | Outcome::Gone | Outcome::Conflict | Outcome::NameTaken => Ok(()),
         }
     }
 }

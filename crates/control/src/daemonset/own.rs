@@ -14,11 +14,11 @@ use tracing::info;
 use super::known::revision_of;
 use super::memory::Memory;
 use super::pod::hash_label;
-use super::send::is_refusal;
 use super::steps::Step;
-use super::{DaemonSets, Set, SetRevision, version_of};
+use super::{DaemonSets, Set, SetRevision};
 use crate::caches::store::{Key, Meta};
 use crate::slim::Pod;
+use crate::writes::outcome::{Outcome, is_refusal, version_of};
 
 impl DaemonSets {
     /// The revisions that are the set's own.
@@ -38,7 +38,8 @@ impl DaemonSets {
         pods.extend(self.pods.find(Pod::BY_OWNER, &set.meta.uid));
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.
-        let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.is_open(&pod.meta.key));
+        let (open, orphans): (Vec<_>, Vec<_>) =
+            orphans.into_iter().partition(|pod| memory.ledger.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
         let mine = self.own_revisions(set);
         let revisions = self.revisions.find(SetRevision::ORPHANS, namespace);
@@ -57,7 +58,7 @@ impl DaemonSets {
         }
         let owned = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
         for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
-            if memory.is_open(&pod.meta.key) {
+            if memory.ledger.is_open(&pod.meta.key) {
                 is_all_done = false;
                 continue;
             }
@@ -78,31 +79,27 @@ impl DaemonSets {
 
     async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
         info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
-        let sent = self
-            .pods_api(&set.meta.key.namespace)
-            .patch(&pod.meta.key.name, &PatchParams::default(), &Patch::Strategic(patch))
-            .await;
-        match sent {
-            Ok(written) => {
-                self.pods.wrote(&pod.meta.key, version_of(&written.metadata.resource_version));
-                let node = pod.node.clone().unwrap_or_else(|| Arc::from(""));
-                memory.wrote(pod.meta.key.clone(), &node);
-                Ok(true)
+        let (key, node) = (&pod.meta.key, pod.node.clone().unwrap_or_else(|| Arc::from("")));
+        let object = format!("Pod {}", key.name);
+        let pods = self.pod_writer(&set.meta.key.namespace);
+        let given = match pods.patch(&key.name, None, &Patch::Strategic(patch)).await {
+            Outcome::Written(version) => {
+                self.pods.wrote(key, version);
+                memory.wrote(key.clone(), &node);
+                Ok(())
             }
-            // Gone, or another one by now.
-            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => {
-                memory.doubt(pod.meta.key.clone(), &pod.node.clone().unwrap_or_else(|| Arc::from("")));
-                Ok(false)
+            Outcome::Gone | Outcome::Conflict | Outcome::NameTaken => {
+                memory.doubt(key.clone(), &node);
+                return Ok(false);
             }
-            answer => {
+            Outcome::Unknown(error) => {
                 // Perhaps it is ours by now: nothing is made on its node before that is known.
-                if answer.as_ref().is_err_and(|error| !is_refusal(error)) {
-                    memory.doubt(pod.meta.key.clone(), &pod.node.clone().unwrap_or_else(|| Arc::from("")));
-                }
-                let object = format!("Pod {}", pod.meta.key.name);
-                self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true)
+                memory.doubt(key.clone(), &node);
+                Err(error)
             }
-        }
+            Outcome::Refused(error) => Err(error),
+        };
+        self.stepped(set, memory, (Step::Owners, &object), given).map(|_| true)
     }
 
     async fn give_revision(&self, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
@@ -112,13 +109,13 @@ impl DaemonSets {
         let patch = Patch::Strategic(adoption(set, meta));
         match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
             Ok(written) => {
-                self.revisions.wrote(&meta.key, version_of(&written.metadata.resource_version));
+                self.revisions.wrote(&meta.key, version_of(&written.metadata));
                 memory.wrote_revision(Key::clone(&meta.key));
                 Ok(true)
             }
             Err(kube::Error::Api(error)) if error.code == 409 => {
                 if let Some(found) = api.get_metadata_opt(&meta.key.name).await? {
-                    self.revisions.wrote(&meta.key, version_of(&found.metadata.resource_version));
+                    self.revisions.wrote(&meta.key, version_of(&found.metadata));
                     memory.wrote_revision(Key::clone(&meta.key));
                 }
                 Ok(false)

@@ -104,7 +104,7 @@ impl DaemonSets {
                 gates: &[],
                 collisions: 0,
             };
-            let answer = match self.try_create(&set.meta.key.namespace, &pod(&wanted)).await {
+            let answer = match self.pod_writer(&set.meta.key.namespace).try_create(&pod(&wanted)).await {
                 Ok(()) => Answer::Taken,
                 Err(error) if is_not_leading(&error) => return Err(error),
                 // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.

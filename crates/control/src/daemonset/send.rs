@@ -10,23 +10,17 @@ use dapple_plan::daemonset::lifecycle::{self, State};
 use dapple_plan::daemonset::pod::{HASH_LABEL, Wanted, pod, pod_name};
 use dapple_plan::mutant::{Mutant, is_on};
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::PartialObjectMeta;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 use tracing::info;
 
 use super::known::{Known, Rendered as Renderings};
 use super::memory::Memory;
 use super::pod::{intent, running};
-use super::{DaemonSets, Set, version_of};
+use super::{DaemonSets, Set};
 use crate::caches::store::Key;
 use crate::slim::Pod;
-use crate::writes::client::is_not_leading;
-
-/// The answer to a write.
-type Written = PartialObjectMeta<k8s_openapi::api::core::v1::Pod>;
-/// How to ask for that and no more.
-const BRIEF: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+use crate::writes::outcome::{Outcome, Writer, exactly, outcome, version_of};
 
 /// A request, made ready.
 pub(super) enum Request {
@@ -42,24 +36,14 @@ pub(super) enum Request {
     Resize(Value),
 }
 
-/// What came of a request.
-pub(super) enum Outcome {
-    /// Done: the object has this version now.
-    Wrote(u64),
+/// What has come of a request.
+pub(super) enum Sent {
+    /// It was written, or not.
+    Came(Outcome),
     /// Done: the object has this version now, and nothing has come of it.
     Ineffective(u64),
-    /// Done: the object is gone.
-    Gone,
-    /// Nothing was done: the pod is gone, or another one by now.
-    Moved,
     /// Nothing was done: there is no reason to.
     Unfounded,
-    /// Nobody knows.
-    Doubt(kube::Error),
-    /// The API server refused it, and will again.
-    Refused(kube::Error),
-    /// The name is taken by a pod of somebody else.
-    Taken,
 }
 
 impl DaemonSets {
@@ -71,7 +55,7 @@ impl DaemonSets {
     /// Makes a request ready; nothing if the pod is gone.
     pub(super) fn prepare(&self, set: &Set, memory: &mut Memory, action: &Action) -> Option<(Key, Request)> {
         let key_of = |name: &Arc<str>| Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
-        if action.pod.as_ref().is_some_and(|name| memory.is_open(&key_of(name))) {
+        if action.pod.as_ref().is_some_and(|name| memory.ledger.is_open(&key_of(name))) {
             return None;
         }
         let known = memory.known.as_mut()?;
@@ -122,108 +106,70 @@ impl DaemonSets {
         Some((key, request))
     }
 
-    pub(super) async fn send(&self, set: &Set, key: &Key, request: Request) -> Outcome {
-        let api = self.pods_api(&set.meta.key.namespace);
-        let params = PatchParams::default();
+    pub(super) fn pod_writer(&self, namespace: &str) -> Writer {
+        Writer::new(&self.client, &self.pods_api(namespace))
+    }
+
+    pub(super) async fn send(&self, set: &Set, key: &Key, request: Request) -> Sent {
+        let pods = self.pod_writer(&set.meta.key.namespace);
         let name = key.name.as_ref();
-        let sent = match request {
-            Request::Create(body) => return self.create(set, key, *body).await,
+        Sent::Came(match request {
+            Request::Create(body) => self.create(set, key, &body).await,
             Request::Delete(pod, why) => {
                 if why == Why::NodeGone {
                     match self.is_node_gone(&pod).await {
                         Ok(true) => {}
-                        Ok(false) => return Outcome::Unfounded,
-                        Err(error) => return Outcome::Doubt(error),
+                        Ok(false) => return Sent::Unfounded,
+                        Err(error) => return Sent::Came(Outcome::Unknown(error)),
                     }
                 }
                 info!(set = %set.meta.key, pod = name, ?why, "deleting");
                 if why == Why::Ended {
                     self.say_ended(set, &pod);
                 }
-                let (uid, version) = (pod.meta.uid.to_string(), pod.meta.version.to_string());
-                let only = Preconditions { uid: Some(uid), resource_version: Some(version) };
-                let preconditions = Some(only).filter(|_| !is_on(Mutant::PreconditionDropped));
-                let params = DeleteParams { preconditions, ..DeleteParams::default() };
-                match self.delete(&api, name, &params).await {
-                    Ok(Some(pod)) => Ok(pod.metadata.resource_version),
-                    Ok(None) => return Outcome::Gone,
-                    Err(error) => Err(error),
-                }
+                pods.delete(name, Some(exactly(&pod.meta)).filter(|_| !is_on(Mutant::PreconditionDropped))).await
             }
-            Request::Metadata(patch) => {
-                api.patch(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
-            }
-            Request::Status(patch) => {
-                api.patch_status(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
-            }
+            Request::Metadata(patch) => pods.patch(name, None, &Patch::Strategic(patch)).await,
+            Request::Status(patch) => pods.patch(name, Some("status"), &Patch::Strategic(patch)).await,
             Request::Edit(patch) => {
                 info!(set = %set.meta.key, pod = name, "updating in place");
-                api.patch(name, &params, &Patch::Strategic(patch)).await.map(|pod| pod.metadata.resource_version)
+                pods.patch(name, None, &Patch::Strategic(patch)).await
             }
             Request::Resize(patch) => {
                 info!(set = %set.meta.key, pod = name, "resizing");
-                return self.resize(&api, name, patch).await;
+                return self.resize(set, name, patch).await;
             }
-        };
-        outcome(sent)
+        })
     }
 
     /// Gives a pod the cpu and memory that are noted on it.
-    async fn resize(&self, api: &Api<DynamicObject>, name: &str, patch: Value) -> Outcome {
+    async fn resize(&self, set: &Set, name: &str, patch: Value) -> Sent {
+        let api = self.pods_api(&set.meta.key.namespace);
         match api.patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch)).await {
             // A webhook of somebody else may set them back: that would go on for ever.
-            Ok(pod) if is_pending(&pod) => Outcome::Ineffective(version_of(&pod.metadata.resource_version)),
-            answer => outcome(answer.map(|pod| pod.metadata.resource_version)),
+            Ok(pod) if is_pending(&pod) => Sent::Ineffective(version_of(&pod.metadata)),
+            answer => Sent::Came(outcome(answer.map(|pod| version_of(&pod.metadata)))),
         }
     }
 
-    /// Deletes a pod. Nothing if it is gone already.
-    async fn delete(
-        &self,
-        api: &Api<DynamicObject>,
-        name: &str,
-        params: &DeleteParams,
-    ) -> Result<Option<Written>, kube::Error> {
-        let request = kube::core::Request::new(api.resource_url()).delete(name, params);
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        Ok(self.client.request_status::<Written>(in_brief(request)).await?.left())
-    }
-
-    async fn create(&self, set: &Set, key: &Key, body: Value) -> Outcome {
-        let api = self.pods_api(&set.meta.key.namespace);
-        let hash = body["metadata"]["labels"][HASH_LABEL].as_str().map(str::to_owned);
-        let request = kube::core::Request::new(api.resource_url())
-            .create(&PostParams::default(), body.to_string().into_bytes())
-            .map_err(kube::Error::BuildRequest);
-        let answer = match request {
-            Ok(request) => self.client.request::<Written>(in_brief(request)).await,
-            Err(error) => Err(error),
-        };
-        match answer {
-            Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(&key.name).await {
-                Ok(Some(found)) => {
-                    let owners = found.metadata.owner_references.iter().flatten();
-                    // One that was changed where it runs since has the name of what it was, and is in the way.
-                    let is_same =
-                        found.metadata.labels.as_ref().and_then(|labels| labels.get(HASH_LABEL)) == hash.as_ref();
-                    let is_ours = is_same && owners.into_iter().any(|owner| *owner.uid == *set.meta.uid);
-                    // Made before, by us, and on its way into our view, or out of the world.
-                    if is_ours { Outcome::Wrote(version_of(&found.metadata.resource_version)) } else { Outcome::Taken }
-                }
-                Ok(None) => Outcome::Moved,
-                Err(error) => Outcome::Doubt(error),
-            },
-            answer => outcome(answer.map(|pod| pod.metadata.resource_version)),
+    async fn create(&self, set: &Set, key: &Key, body: &Value) -> Outcome {
+        let namespace = &set.meta.key.namespace;
+        let made = self.pod_writer(namespace).create(body.to_string().into_bytes()).await;
+        if !matches!(made, Outcome::NameTaken) {
+            return made;
         }
-    }
-
-    /// Has the API server look at a pod, with every field checked, and make none: it would drop a field that it does not
-    /// know without a word.
-    pub(super) async fn try_create(&self, namespace: &str, pod: &Value) -> Result<(), kube::Error> {
-        let path = format!("{}?dryRun=All&fieldValidation=Strict", self.pods_api(namespace).resource_url());
-        let request = http::Request::post(path).header(http::header::CONTENT_TYPE, "application/json");
-        let request = request.body(pod.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-        self.client.request::<Written>(in_brief(request)).await.map(|_| ())
+        let hash = body["metadata"]["labels"][HASH_LABEL].as_str();
+        match self.pods_api(namespace).get_opt(&key.name).await {
+            Ok(Some(found)) => {
+                // One that was changed where it runs since has the name of what it was, and is in the way.
+                let is_same = found.labels().get(HASH_LABEL).map(String::as_str) == hash;
+                let is_ours = is_same && found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
+                // Made before, by us, and on its way into our view, or out of the world.
+                if is_ours { Outcome::Written(version_of(&found.metadata)) } else { Outcome::NameTaken }
+            }
+            Ok(None) => Outcome::Conflict,
+            Err(error) => Outcome::Unknown(error),
+        }
     }
 
     /// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
@@ -263,12 +209,6 @@ fn is_pending(pod: &DynamicObject) -> bool {
     inplace::intent(note, label, &pod.data) == Intent::Pending
 }
 
-/// Asks for a short answer: of a pod that was written only its version matters, and fleets write many.
-fn in_brief(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
-    request.headers_mut().insert(http::header::ACCEPT, http::HeaderValue::from_static(BRIEF));
-    request
-}
-
 /// The revision that a node gets now.
 fn revision_for(known: &Known, node: &str) -> Option<Arc<str>> {
     let node = known.fleet.node(node)?;
@@ -288,27 +228,4 @@ pub(super) fn patches_on(memory: &Memory, node: &str) -> Option<usize> {
     let known = memory.known.as_ref()?;
     let revision = revision_for(known, node)?;
     rendered_by(&memory.variants, &revision, &known.fleet.node(node)?.wanted).map(|(_, patches)| patches)
-}
-
-fn outcome(sent: Result<Option<String>, kube::Error>) -> Outcome {
-    match sent {
-        Ok(version) => Outcome::Wrote(version_of(&version)),
-        // Gone, or changed since it was looked at.
-        Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => Outcome::Moved,
-        Err(error) if is_refusal(&error) => Outcome::Refused(error),
-        Err(error) => Outcome::Doubt(error),
-    }
-}
-
-/// Whether an error says for sure that nothing was done.
-pub(super) fn is_refusal(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Api(status) => (400..500).contains(&status.code) || is_of_webhook(status),
-        error => is_not_leading(error),
-    }
-}
-
-/// Whether a webhook that could not be asked is in the way: then nothing was done, though the API server says 500.
-fn is_of_webhook(error: &kube::core::Status) -> bool {
-    error.code == 500 && error.message.contains("failed calling webhook")
 }

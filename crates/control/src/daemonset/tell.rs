@@ -5,14 +5,14 @@ use std::time::Duration;
 use dapple_api::daemonset::{DaemonSet, DaemonSetStatus};
 use dapple_plan::daemonset::status::{Facts, Problem, has_stalled, status};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::Api;
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::look::ECHO;
 use super::memory::Memory;
-use super::{DaemonSets, Set, version_of};
-use crate::caches::store::Meta;
+use super::{DaemonSets, Set};
+use crate::writes::outcome::{Outcome, Writer, version_of};
 
 /// The status is written at most this often, unless the set itself has changed: a rollout over ten thousand nodes must
 /// not write it ten thousand times.
@@ -90,23 +90,22 @@ impl DaemonSets {
         memory: &mut Memory,
         status: &DaemonSetStatus,
     ) -> Result<bool, kube::Error> {
-        let Meta { key, uid, version } = &set.meta;
-        let mut whole =
-            json!({"metadata": {"uid": uid.as_ref(), "resourceVersion": version.to_string()}, "status": status});
+        let mut whole = json!(status);
         // An empty list is not written at all, and would leave in a merge patch what was there.
-        whole["status"]["variants"] = json!(status.variants);
+        whole["variants"] = json!(status.variants);
+        let key = &set.meta.key;
         let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&whole)).await {
-            Ok(written) => {
-                self.sets.wrote(key, version_of(&written.metadata.resource_version));
+        match Writer::new(&self.client, &api).write_status(&set.meta, &whole).await {
+            Outcome::Written(version) => {
+                self.sets.wrote(key, version);
                 Ok(true)
             }
-            Err(kube::Error::Api(error)) if [404, 409].contains(&error.code) => {
+            Outcome::Conflict | Outcome::Gone | Outcome::NameTaken => {
                 let found = api.get_metadata_opt(&key.name).await?;
-                memory.is_to_wait_for(found.map(|found| version_of(&found.metadata.resource_version)));
+                memory.is_to_wait_for(found.map(|found| version_of(&found.metadata)));
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
         }
     }
 }

@@ -6,33 +6,18 @@
 //! - A write is sent only while the [`Fence`] is open, checked last thing before sending.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
-use tokio::time::Instant;
 
+use super::rate::{Limits, Rate, Share};
 use crate::env::{Backoff, Env};
 use crate::lease::Fence;
 use crate::metrics::Metrics;
-
-/// How many requests may be sent.
-#[derive(Debug, Clone, Copy)]
-pub struct Limits {
-    /// Requests per second in the long run.
-    pub per_second: f64,
-    /// Requests that may be sent at once after a quiet time.
-    pub burst: f64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { per_second: 400.0, burst: 800.0 }
-    }
-}
 
 /// A write was not sent, because this process does not lead.
 #[derive(Debug, thiserror::Error)]
@@ -89,29 +74,40 @@ pub fn connect(mut config: kube::Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// The client for controllers, around a plain one.
-pub fn guarded(plain: Client, limits: Limits, fence: Fence, env: Env, metrics: Arc<Metrics>) -> Client {
-    let namespace = plain.default_namespace().to_owned();
-    let guard = Arc::new(Guard { plain, bucket: Bucket::new(limits), fence, env, metrics });
-    let service = tower::service_fn(move |request| {
-        let guard = guard.clone();
-        async move { guard.send(request).await }
-    });
-    Client::new(service, namespace)
-}
+/// Clients for what is written while this process leads, around a plain one. All of them wait for one [`Rate`].
+#[derive(Clone)]
+pub struct Guarded(Arc<Guard>);
 
 struct Guard {
     plain: Client,
-    bucket: Bucket,
+    rate: Rate,
     fence: Fence,
     env: Env,
     metrics: Arc<Metrics>,
 }
 
+impl Guarded {
+    /// Clients that keep together to these limits.
+    pub fn new(plain: Client, limits: Limits, fence: Fence, env: Env, metrics: Arc<Metrics>) -> Self {
+        Self(Arc::new(Guard { plain, rate: Rate::new(limits), fence, env, metrics }))
+    }
+
+    /// The client of a share.
+    pub fn of(&self, share: Share) -> Client {
+        let guard = self.0.clone();
+        let namespace = guard.plain.default_namespace().to_owned();
+        let service = tower::service_fn(move |request| {
+            let guard = guard.clone();
+            async move { guard.send(share, request).await }
+        });
+        Client::new(service, namespace)
+    }
+}
+
 impl Guard {
-    async fn send(&self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+    async fn send(&self, share: Share, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         if request.method() != Method::GET {
-            self.bucket.take().await;
+            self.rate.take(share).await;
             if !self.fence.is_open() {
                 return Err(NotLeading.into());
             }
@@ -119,7 +115,7 @@ impl Guard {
         }
         let (parts, _) = request.into_parts();
         for tries in 1.. {
-            self.bucket.take().await;
+            self.rate.take(share).await;
             let answer = self.send_once(Request::from_parts(parts.clone(), Body::empty())).await;
             match retry_after(&answer, tries, &self.env) {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -158,33 +154,6 @@ fn retry_after(answer: &Result<Response<Body>, kube::Error>, tries: u32, env: &E
     Some(ours.max(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER)))
 }
 
-/// A token bucket. Waiting is first come, first served, because each taker books its own time.
-struct Bucket {
-    limits: Limits,
-    /// When the next request may be sent if requests came at exactly the limit; the past means there is burst to spend.
-    next: Mutex<Instant>,
-}
-
-impl Bucket {
-    fn new(limits: Limits) -> Self {
-        let next = Instant::now();
-        Self { limits, next: Mutex::new(next) }
-    }
-
-    async fn take(&self) {
-        let due = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            let spacing = Duration::from_secs_f64(1.0 / self.limits.per_second);
-            let most_saved = Duration::from_secs_f64((self.limits.burst - 1.0).max(0.0) / self.limits.per_second);
-            let due = (*next).max(now.checked_sub(most_saved).unwrap_or(now));
-            *next = due + spacing;
-            due
-        };
-        tokio::time::sleep_until(due).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,8 +173,9 @@ mod tests {
         if leading {
             fence.open_for_test(Duration::from_secs(3600));
         }
-        let client = guarded(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
-        (client, asked)
+        let client =
+            Guarded::new(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
+        (client.of("test"), asked)
     }
 
     async fn status_of(client: &Client, method: Method) -> Result<u16, kube::Error> {
@@ -251,27 +221,12 @@ mod tests {
         let env = Env::new(SystemClock, 1);
         let fence = Fence::new(env.clone());
         fence.open_for_test(Duration::from_secs(3600));
-        let client = guarded(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
+        let client =
+            Guarded::new(Client::new(server, "default"), Limits::default(), fence, env, Arc::new(Metrics::new()));
         for method in [Method::GET, Method::PATCH] {
-            let error = status_of(&client, method).await.expect_err("there is no answer");
+            let error = status_of(&client.of("test"), method).await.expect_err("there is no answer");
             assert!(error.to_string().contains("did not answer"), "{error}");
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_rate_holds_after_the_burst() {
-        let bucket = Bucket::new(Limits { per_second: 10.0, burst: 5.0 });
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let started = Instant::now();
-        for _ in 0..5 {
-            bucket.take().await;
-        }
-        assert!(started.elapsed() < Duration::from_millis(10), "{:?}", started.elapsed());
-        for _ in 0..20 {
-            bucket.take().await;
-        }
-        let elapsed = started.elapsed().as_secs_f64();
-        assert!((1.9..2.1).contains(&elapsed), "{elapsed}");
     }
 
     #[test]

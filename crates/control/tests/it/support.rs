@@ -14,7 +14,7 @@ use dapple_control::gates::Gates;
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
-use dapple_control::writes::client::Limits;
+use dapple_control::writes::rate::Limits;
 use dapple_testbed::Cluster;
 use dapple_testbed::testing;
 pub(crate) use dapple_testbed::testing::eventually;

@@ -91,7 +91,8 @@ pub(super) struct Rollout {
     begun: BTreeMap<String, (Actor, bool)>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
-    /// By node: when somebody else last deleted a pod there.
+    /// By node: when somebody else last deleted a pod there, or the Node itself. Whoever sees that late, after it has begun
+    /// there, takes what it has begun with for gone.
     robbed: BTreeMap<String, Duration>,
     /// When nodes last became ready, or ceased to be.
     turned: BTreeMap<String, Duration>,
@@ -188,6 +189,9 @@ impl Rollout {
         }
         if write.change.previous.as_ref().is_some_and(|before| is_out_of_service(before)) && !is_out_of_service(node) {
             self.returned.insert(name_of(node).to_owned(), write.at);
+        }
+        if write.change.kind == ChangeKind::Deleted {
+            self.robbed.insert(name_of(node).to_owned(), write.at);
         }
         if write.change.kind != ChangeKind::Deleted && ready_of(node) == "Unknown" {
             self.silent.entry(name_of(node).to_owned()).or_insert(write.at);
