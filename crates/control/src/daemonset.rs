@@ -29,21 +29,23 @@ use dapple_plan::daemonset::status::Problem;
 use kube::Client;
 use tracing::warn;
 
-pub use cache::{RevisionWire, Set, SetRevision, SetWire};
+pub use cache::{Set, SetWire};
 
 use crate::caches::Subscription;
 use crate::caches::store::{Change, Key};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
 use crate::family::Parts;
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::observed::Wire;
 use crate::queue::{Ended, Queue};
-use crate::slim::{Node, Pod};
+use crate::slim::{Node, Pod, Revision};
 use crate::worker::Reconcile;
 use crate::writes::client::in_words;
 use crate::writes::events::Recorder;
 
+use cache::SetRevision;
 use memory::Memory;
 use news::News;
 
@@ -59,7 +61,7 @@ pub struct DaemonSets {
     metrics: Arc<Metrics>,
     ignores_patches: bool,
     sets: Subscription<Set>,
-    revisions: Subscription<SetRevision>,
+    revisions: Subscription<Revision>,
     pods: Subscription<Pod>,
     nodes: Subscription<Node>,
     news: Arc<News>,
@@ -72,7 +74,7 @@ impl DaemonSets {
         let (caches, life) = (&parts.caches, &parts.stop);
         let queue = Arc::new(Queue::new(BACKOFF, parts.env.clone()));
         let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED]);
-        let revisions = caches.open().indexed_by([SetRevision::BY_OWNER, SetRevision::ORPHANS]);
+        let revisions = caches.open().indexed_by([Revision::BY_OWNER, Revision::ORPHANS]);
         let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
         let news = Arc::new(News::new(queue.clone(), parts.metrics.clone(), sets.store()));
         let (mut on_set, metrics, recorder) = (news.clone().on_set(), parts.metrics.clone(), parts.recorder.clone());
@@ -98,6 +100,11 @@ impl DaemonSets {
             memories: Mutex::default(),
         };
         (Arc::new(controller), queue)
+    }
+
+    /// The revisions of a set's namespace, in the API server.
+    fn history(&self, set: &Set) -> History {
+        History::new(&self.client, &set.meta.key.namespace)
     }
 
     fn memories(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Memory>> {

@@ -6,12 +6,14 @@
 
 pub mod adopt;
 pub mod caches;
+pub mod claims;
 pub mod daemonset;
 pub mod env;
 pub mod failing;
 pub mod family;
 pub mod gates;
 pub mod group;
+pub mod history;
 pub mod install;
 pub mod lease;
 pub mod manager;
@@ -20,6 +22,7 @@ pub mod observed;
 pub mod partition;
 pub mod pool;
 pub mod port;
+pub mod proof;
 pub mod queue;
 pub mod retry;
 pub mod serve;

@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 mod node;
 mod pod;
+mod revision;
 
 pub use node::{Node, NodeWire, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
+pub use revision::{Controller, Revision, RevisionWire};
 
 /// Hands out one shared copy of each distinct string. It belongs to one cache: nothing is process-wide.
 #[derive(Debug, Default)]

@@ -16,10 +16,10 @@ use tracing::info;
 
 use super::look::ECHO;
 use super::memory::{Memory, NodeRefusal};
-use super::proof::Answer;
 use super::send::{Request, Sent};
 use super::{DaemonSets, Set};
 use crate::caches::store::Key;
+use crate::proof::Answer;
 use crate::writes::client::{in_words, is_not_leading};
 use crate::writes::outcome::{Outcome, version_of};
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus, GROUP};
@@ -12,11 +13,10 @@ use dapple_plan::daemonset::revision::{
 };
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::caches::store::{Cached, Index, Meta};
 use crate::observed::{KindInfo, Wire};
-use crate::slim::Interner;
+use crate::slim::{self, Interner};
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
 #[derive(Debug)]
@@ -102,66 +102,43 @@ pub(super) fn selected(namespace: &str, label: Option<(impl Display, impl Displa
     label.map_or_else(|| format!("{namespace}/"), |(key, value)| format!("{namespace}/{key}={value}"))
 }
 
-/// A cached ControllerRevision. Those of other kinds are kept by name only.
+/// A ControllerRevision, as one of a DaemonSet.
 #[derive(Debug, Clone)]
-pub struct SetRevision {
-    pub(super) meta: Meta,
-    /// The UID of the DaemonSet that it names as its controller.
-    pub(super) owner: Option<Arc<str>>,
-    /// The name of that DaemonSet.
-    owner_name: Arc<str>,
-    /// Whether nobody owns it.
-    pub(super) is_orphan: bool,
-    /// Labels, if it is ours or nobody's.
-    pub(super) labels: BTreeMap<String, String>,
+pub(super) struct SetRevision {
+    known: Arc<slim::Revision>,
     pub(super) number: i64,
     pub(super) hash: Option<String>,
     /// The form of hash that it notes.
     pub(super) form: u8,
-    pub(super) created: Option<Timestamp>,
     /// Since when it notes to be the newest again.
     newest_since: Option<String>,
-    /// The name of the one that it was made for.
-    replaces: Option<String>,
-    pub(super) data: Value,
 }
 
-/// The fields of a ControllerRevision that are read off the wire.
-#[derive(Debug, Clone, Deserialize)]
-pub struct RevisionWire {
-    metadata: RevisionMeta,
-    revision: i64,
-    #[serde(default)]
-    data: Value,
-}
+impl Deref for SetRevision {
+    type Target = slim::Revision;
 
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RevisionMeta {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    creation_timestamp: Option<Timestamp>,
-    #[serde(default)]
-    owner_references: Vec<Owner>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Owner {
-    api_version: String,
-    kind: String,
-    name: String,
-    uid: String,
-    #[serde(default)]
-    controller: bool,
+    fn deref(&self) -> &slim::Revision {
+        &self.known
+    }
 }
 
 impl SetRevision {
-    /// Whether it is the set's own.
+    pub(super) fn new(known: Arc<slim::Revision>) -> Arc<Self> {
+        Arc::new(Self {
+            number: number_of(known.number),
+            hash: known.label(HASH_LABEL).map(str::to_owned),
+            form: form_of(known.annotation(FORM_ANNOTATION)),
+            newest_since: known.annotation(SINCE_ANNOTATION).map(str::to_owned),
+            known,
+        })
+    }
+
+    /// Whether it is the set's own. The policy on authors goes by kind and name, so these count as well as the UID: else one
+    /// could name an owner to the policy and another to us.
     pub(super) fn is_of(&self, set: &Set) -> bool {
-        self.owner.as_ref() == Some(&set.meta.uid) && self.owner_name == set.meta.key.name
+        self.owner.as_ref().is_some_and(|owner| {
+            owner.uid == set.meta.uid && owner.name == set.meta.key.name && is_set(&owner.api_version, &owner.kind)
+        })
     }
 
     /// The hash that pods of an unpatched node carry: the revision's own, or the end of its name.
@@ -173,7 +150,7 @@ impl SetRevision {
 
     /// Whether it was made for the one of this name.
     pub(super) fn replaces(&self, name: &str) -> bool {
-        self.replaces.as_deref() == Some(name)
+        self.replaced() == Some(name)
     }
 
     /// Whether it was made for this one, and says the same.
@@ -183,12 +160,7 @@ impl SetRevision {
 
     /// The name of the one that it was made for.
     pub(super) fn replaced(&self) -> Option<&str> {
-        self.replaces.as_deref()
-    }
-
-    /// The value of a label.
-    pub(super) fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str)
+        self.annotation(REPLACES_ANNOTATION)
     }
 
     /// As it is once it has become the newest again.
@@ -200,7 +172,7 @@ impl SetRevision {
     pub(super) fn as_revision(&self, set: &Set, now: Timestamp) -> Revision {
         Revision {
             name: self.meta.key.name.to_string(),
-            replaces: self.replaces.clone(),
+            replaces: self.replaced().map(str::to_owned),
             number: self.number,
             hash: self.hash(set),
             form: self.form,
@@ -208,58 +180,4 @@ impl SetRevision {
             data: self.data.clone(),
         }
     }
-}
-
-impl Wire for RevisionWire {
-    const KIND: KindInfo =
-        KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
-}
-
-impl Cached for SetRevision {
-    type Wire = RevisionWire;
-
-    fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
-        // The policy on authors goes by kind and name, so these count as well as the UID: else one could name an owner to the
-        // policy and another to us.
-        let controller = wire.metadata.owner_references.iter().find(|owner| owner.controller);
-        let controller = controller.filter(|owner| is_set(&owner.api_version, &owner.kind));
-        let owner = controller.map(|owner| strings.share(&owner.uid));
-        let owner_name = strings.share(controller.map_or("", |owner| owner.name.as_str()));
-        let is_orphan = !wire.metadata.owner_references.iter().any(|owner| owner.controller);
-        // Those of other kinds are nobody's business here.
-        let is_kept = owner.is_some() || is_orphan;
-        Self {
-            meta,
-            number: number_of(wire.revision),
-            hash: wire.metadata.labels.get(HASH_LABEL).cloned(),
-            form: form_of(wire.metadata.annotations.get(FORM_ANNOTATION).map(String::as_str)),
-            created: wire.metadata.creation_timestamp,
-            newest_since: wire.metadata.annotations.get(SINCE_ANNOTATION).cloned(),
-            replaces: wire.metadata.annotations.get(REPLACES_ANNOTATION).cloned(),
-            data: if is_kept { wire.data } else { Value::Null },
-            labels: if is_kept { wire.metadata.labels } else { BTreeMap::new() },
-            owner,
-            owner_name,
-            is_orphan,
-        }
-    }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-impl SetRevision {
-    /// By the UID of the DaemonSet that controls it.
-    pub(super) const BY_OWNER: Index<Self> =
-        Index { name: "owner", values: |known, add| known.owner.iter().cloned().for_each(add) };
-    /// Those that nobody owns, by namespace.
-    pub(super) const ORPHANS: Index<Self> = Index {
-        name: "orphans",
-        values: |known, add| {
-            if known.is_orphan {
-                add(known.meta.key.namespace.clone());
-            }
-        },
-    };
 }

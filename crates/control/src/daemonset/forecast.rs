@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::layout::Proof;
-use dapple_plan::daemonset::revision::{Revision, Step, object, settle};
+use dapple_plan::daemonset::revision::{Step, object, settle};
 use dapple_plan::daemonset::status::Problem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use super::own::{is_orphan, is_released, is_selected, may_take_in, with_hashes_o
 use super::{Set, SetRevision};
 use crate::caches::store::read;
 use crate::gates::Gates;
-use crate::slim::{Interner, Node, Pod};
+use crate::slim::{Interner, Node, Pod, Revision};
 
 /// The part of a cluster that the rollout of a DaemonSet follows from. What belongs to others is passed over.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub struct Cluster {
     strings: Interner,
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
-    revisions: Vec<Arc<SetRevision>>,
+    revisions: Vec<Arc<Revision>>,
 }
 
 /// What the controller would do.
@@ -64,9 +64,9 @@ impl Cluster {
             return Ok(Forecast { ahead: Ahead::default(), problems, hashes: BTreeMap::new() });
         }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
-        let revisions = self.revisions.iter();
+        let revisions = self.revisions.iter().cloned().map(SetRevision::new);
         let revisions = revisions.filter(|known| known.is_of(&set) || may_take_in(&set, known, &self.pods));
-        let mut revisions = with_hashes_of_their_own(&set, revisions.cloned().collect());
+        let mut revisions = with_hashes_of_their_own(&set, revisions.collect());
         let pods = self.pods.iter();
         let pods = pods.filter(|pod| {
             let is_owned = is_its(pod.owner.as_ref()) && !is_released(&set, &revisions, pod);
@@ -113,7 +113,7 @@ fn numbered(set: &Value) -> Value {
 
 /// The newest revision, as it would be written.
 fn newest(set: &Set, revisions: &mut Vec<Arc<SetRevision>>, now: Timestamp) -> Result<Arc<SetRevision>, String> {
-    let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
+    let known: Vec<_> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
     let collisions = set.status.collision_count.unwrap_or(0);
     let place_of = |name: &str| known.iter().position(|known| known.name == name).ok_or("a revision is lost");
     let place = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
@@ -128,7 +128,7 @@ fn newest(set: &Set, revisions: &mut Vec<Arc<SetRevision>>, now: Timestamp) -> R
             made["metadata"]["namespace"] = json!(&*set.meta.key.namespace);
             made["metadata"]["resourceVersion"] = json!("0");
             made["metadata"]["creationTimestamp"] = json!(now);
-            revisions.push(Arc::new(read(&made, &mut Interner::default())?));
+            revisions.push(SetRevision::new(Arc::new(read(&made, &mut Interner::default())?)));
             revisions.len() - 1
         }
     };

@@ -11,7 +11,6 @@ use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
@@ -35,31 +34,29 @@ impl DaemonSets {
         let now = self.env.now();
         let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
         let find = |name: &str| revisions.iter().find(|known| *known.meta.key.name == *name).cloned();
-        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
+        let history = self.history(set);
         let collisions = set.status.collision_count.unwrap_or(0);
         let written = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
             Step::Keep { name } => return Ok(find(&name)),
             Step::Renumber { name, number } => {
-                let version = find(&name).map(|known| known.meta.version.to_string());
+                let Some(found) = find(&name) else { return Ok(None) };
                 let since = json!({SINCE_ANNOTATION: now.to_string()});
-                let metadata = json!({"resourceVersion": version, "annotations": since});
-                let patch = json!({"metadata": metadata, "revision": number});
-                match (api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await, find(&name)) {
-                    (Err(kube::Error::Api(error)), Some(found)) if error.code == 422 => {
+                match history.renumber((&name, found.meta.version), number, &since).await {
+                    Err(kube::Error::Api(error)) if error.code == 422 => {
                         memory.unsound.insert(found.meta.uid.clone());
                         return self.replace(set, memory, &found).await.map(|_| None);
                     }
-                    (answer, _) => answer?,
+                    answer => answer?,
                 }
             }
             // A new set may have been left some that are not in our view yet: they are taken in first.
-            Step::Create(_) if revisions.is_empty() && self.has_orphans(set, &api).await? => return Ok(None),
+            Step::Create(_) if revisions.is_empty() && self.has_orphans(set).await? => return Ok(None),
             Step::Create(revision) => {
                 let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
                 let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
-                match self.post_revision(&set.meta.key.namespace, &object).await {
+                match history.create(&object).await {
                     Err(kube::Error::Api(error)) if error.code == 409 => {
-                        return self.collide(set, memory, (&api, &revision), collisions).await.map(|()| None);
+                        return self.collide(set, memory, &revision, collisions).await.map(|()| None);
                     }
                     other => other?,
                 }
@@ -73,18 +70,14 @@ impl DaemonSets {
     }
 
     /// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been
-    /// looked at. Asks the API server itself: our view of revisions may be older than that of sets.
-    async fn has_orphans(&self, set: &Set, api: &Api<ControllerRevision>) -> Result<bool, kube::Error> {
+    /// looked at.
+    async fn has_orphans(&self, set: &Set) -> Result<bool, kube::Error> {
         let Some(selector) = &set.selector else { return Ok(false) };
-        let all = api.list_metadata(&ListParams::default()).await?;
-        Ok(all.iter().any(|known| {
-            let is_owned = known.owner_references().iter().any(|owner| owner.controller == Some(true));
-            let view = self.revisions.get(&Key::new(&set.meta.key.namespace, &known.name_any()));
-            // Not one of the same name as it was before, with its owner of then.
-            let version = known.resource_version().and_then(|version| version.parse().ok());
-            let is_in_view = view.is_some_and(|view| Some(view.meta.version) == version);
-            !is_owned && !is_in_view && selector.matches(|key| known.labels().get(key).map(String::as_str))
-        }))
+        let is_in_view = |name: &str, version: u64| {
+            let view = self.revisions.get(&Key::new(&set.meta.key.namespace, name));
+            view.is_some_and(|view| view.meta.version == version)
+        };
+        self.history(set).has_unseen_orphans(selector, is_in_view).await
     }
 
     /// The name of a new revision is taken: by ourselves, and not seen yet, or by something else. Then another name is
@@ -93,10 +86,10 @@ impl DaemonSets {
         &self,
         set: &Set,
         memory: &mut Memory,
-        (api, revision): (&Api<ControllerRevision>, &Revision),
+        revision: &Revision,
         collisions: i32,
     ) -> Result<(), kube::Error> {
-        let found = api.get_opt(&revision.name).await?;
+        let found = self.history(set).find(&revision.name).await?;
         let is_ours =
             |found: &ControllerRevision| found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
         if found.as_ref().is_none_or(is_ours) {
@@ -131,7 +124,7 @@ impl DaemonSets {
                     None => hash_label(pod) == revision.hash,
                 })
         };
-        let writer = self.revision_writer(&set.meta.key.namespace);
+        let history = self.history(set);
         let mut is_all_done = true;
         let spare: BTreeSet<&str> =
             surplus(&all, limit, is_needed).into_iter().map(|revision| revision.name.as_str()).collect();
@@ -140,7 +133,7 @@ impl DaemonSets {
             info!(set = %set.meta.key, revision = %name, "dropping a revision that nobody needs");
             let object = format!("ControllerRevision {name}");
             // At this version: an undo may have made it the newest meanwhile.
-            let dropped = match writer.delete(name, Some(exactly(&found.meta))).await {
+            let dropped = match history.delete(name, exactly(&found.meta)).await {
                 Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
                 Outcome::Conflict => {
                     is_all_done = false;

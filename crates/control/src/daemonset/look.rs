@@ -15,10 +15,11 @@ use super::mend::NEWEST;
 use super::news::Changes;
 use super::own::is_selected;
 use super::pod::pod_state;
-use super::proof::{Answer, proof_of};
+use super::proof::proof_of;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision};
 use crate::caches::store::Key;
+use crate::proof::ask_again_at;
 use crate::queue::Ended;
 use crate::slim::{Node, Pod};
 
@@ -105,7 +106,7 @@ impl DaemonSets {
         let fleet = known.and_then(|known| known.fleet.next_wake());
         // Of a node that came and went between two lists, no watch tells.
         let stray = known.is_some_and(|known| known.fleet.has_strays()).then_some(ECHO);
-        let asked = memory.answers.values().filter_map(Answer::ask_again);
+        let asked = ask_again_at(&memory.answers);
         let retried = memory.retry_at();
         let at = fleet.into_iter().chain(asked).chain(retried).chain(stalls.filter(|at| *at > now)).min();
         let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::Set;
 use super::known::{Known, Rendered};
-use super::proof::{Answer, Answers};
 use super::steps::{Failure, Step};
 use crate::caches::store::Key;
+use crate::proof::{Answers, ask_again_at};
 use crate::writes::ledger::Ledger;
 
 /// What is kept of a set.
@@ -120,7 +120,7 @@ impl Memory {
 
     /// Whether it is time to ask again whether a rendering is taken.
     pub(super) fn asks_again(&self, now: i64) -> bool {
-        self.answers.values().filter_map(Answer::ask_again).any(|at| at <= now)
+        ask_again_at(&self.answers).is_some_and(|at| at <= now)
     }
 
     /// Whether our view of the set is known to be behind.

@@ -7,11 +7,11 @@ use dapple_plan::daemonset::reads::{Readers, Reads};
 
 use super::cache::selected;
 use super::own::selects;
-use super::{DaemonSets, Set, SetRevision};
+use super::{DaemonSets, Set};
 use crate::caches::store::{Change, Key, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
-use crate::slim::{Node, Pod};
+use crate::slim::{Node, Pod, Revision};
 use crate::worker::Reconcile;
 
 /// What changed for one set.
@@ -136,15 +136,15 @@ impl News {
         }
     }
 
-    pub(super) fn on_revision(self: Arc<Self>) -> impl FnMut(&Change<SetRevision>) + Send + 'static {
+    pub(super) fn on_revision(self: Arc<Self>) -> impl FnMut(&Change<Revision>) + Send + 'static {
         move |change| {
             let Change::Object { key, old, new, .. } = change else { return };
             let owners: BTreeSet<&Arc<str>> =
-                [old, new].into_iter().flatten().filter_map(|it| it.owner.as_ref()).collect();
+                [old, new].into_iter().flatten().filter_map(|it| Some(&it.owner.as_ref()?.uid)).collect();
             for owner in owners {
                 self.tell_owner(owner, |changes| changes.is_stale = true);
             }
-            if let Some(orphan) = new.as_ref().filter(|new| new.owner.is_none() && new.is_orphan) {
+            if let Some(orphan) = new.as_ref().filter(|new| new.is_orphan) {
                 let labels = orphan.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
                 self.tell_selecting(&key.namespace, labels, |label| orphan.label(label));
             }

@@ -6,9 +6,8 @@ use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, owner};
 use dapple_plan::daemonset::revision::{has_same_template, hash_of, says_the_same, spec_of};
 use dapple_plan::mutant::{Mutant, is_on};
-use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::{Value, json};
+use kube::api::{Api, Patch};
+use serde_json::Value;
 use tracing::info;
 
 use super::known::revision_of;
@@ -16,22 +15,23 @@ use super::memory::Memory;
 use super::pod::hash_label;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision};
-use crate::caches::store::{Key, Meta};
-use crate::slim::Pod;
+use crate::caches::store::Key;
+use crate::claims::{adoption, may_adopt, release};
+use crate::slim::{Pod, Revision};
 use crate::writes::outcome::{Outcome, is_refusal, version_of};
 
 impl DaemonSets {
     /// The revisions that are the set's own.
     pub(super) fn own_revisions(&self, set: &Set) -> Vec<Arc<SetRevision>> {
-        let mut revisions = self.revisions.find(SetRevision::BY_OWNER, &set.meta.uid);
-        revisions.retain(|known| known.is_of(set));
-        with_hashes_of_their_own(set, revisions)
+        let revisions = self.revisions.find(Revision::BY_OWNER, &set.meta.uid).into_iter().map(SetRevision::new);
+        with_hashes_of_their_own(set, revisions.filter(|known| known.is_of(set)).collect())
     }
 
     /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
     /// False if something was changed meanwhile: then it is to be looked at again.
     pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
         let mut is_all_done = true;
+        let owner = owner(&set.meta.key.name, &set.meta.uid);
         let namespace = &set.meta.key.namespace;
         memory.keep_failures(Step::Owners, |object| self.is_here(namespace, object));
         let mut pods = self.pods.find(Pod::ORPHANS, namespace);
@@ -42,17 +42,17 @@ impl DaemonSets {
             orphans.into_iter().partition(|pod| memory.ledger.is_open(&pod.meta.key));
         is_all_done &= open.is_empty();
         let mine = self.own_revisions(set);
-        let revisions = self.revisions.find(SetRevision::ORPHANS, namespace);
-        let is_lost = |known: &&Arc<SetRevision>| {
+        let revisions = self.revisions.find(Revision::ORPHANS, namespace).into_iter().map(SetRevision::new);
+        let is_lost = |known: &Arc<SetRevision>| {
             let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
             !has_successor && may_take_in(set, known, &pods)
         };
-        let lost: Vec<_> = revisions.iter().filter(is_lost).collect();
-        if (!orphans.is_empty() || !lost.is_empty()) && self.may_adopt(set).await? {
+        let lost: Vec<_> = revisions.filter(is_lost).collect();
+        if (!orphans.is_empty() || !lost.is_empty()) && may_adopt(&self.sets_api(set), &set.meta).await? {
             for pod in orphans {
-                is_all_done &= self.give(set, memory, pod, adoption(set, &pod.meta)).await?;
+                is_all_done &= self.give(set, memory, pod, adoption(&owner, &pod.meta)).await?;
             }
-            for revision in lost {
+            for revision in &lost {
                 is_all_done &= self.give_revision(set, memory, revision).await?;
             }
         }
@@ -62,19 +62,13 @@ impl DaemonSets {
                 is_all_done = false;
                 continue;
             }
-            is_all_done &= self.give(set, memory, pod, release(set, &pod.meta)).await?;
+            is_all_done &= self.give(set, memory, pod, release(&set.meta.uid, &pod.meta)).await?;
         }
         Ok(is_all_done)
     }
 
-    /// Asks the API server itself: one who is on his way out must not take in what he would take along.
-    async fn may_adopt(&self, set: &Set) -> Result<bool, kube::Error> {
-        let api: Api<DaemonSet> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
-        let found = api.get_metadata_opt(&set.meta.key.name).await?.map(|found| found.metadata);
-        let is_it = |found: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta| {
-            found.uid.as_deref() == Some(&*set.meta.uid) && found.deletion_timestamp.is_none()
-        };
-        Ok(found.as_ref().is_some_and(is_it))
+    fn sets_api(&self, set: &Set) -> Api<DaemonSet> {
+        Api::namespaced(self.client.clone(), &set.meta.key.namespace)
     }
 
     async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
@@ -105,17 +99,16 @@ impl DaemonSets {
     async fn give_revision(&self, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
         let meta = &revision.meta;
         let object = format!("ControllerRevision {}", meta.key.name);
-        let api: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &set.meta.key.namespace);
-        let patch = Patch::Strategic(adoption(set, meta));
-        match api.patch(&meta.key.name, &PatchParams::default(), &patch).await {
+        let (history, owner) = (self.history(set), owner(&set.meta.key.name, &set.meta.uid));
+        match history.patch(&meta.key.name, adoption(&owner, meta)).await {
             Ok(written) => {
                 self.revisions.wrote(&meta.key, version_of(&written.metadata));
                 memory.wrote_revision(Key::clone(&meta.key));
                 Ok(true)
             }
             Err(kube::Error::Api(error)) if error.code == 409 => {
-                if let Some(found) = api.get_metadata_opt(&meta.key.name).await? {
-                    self.revisions.wrote(&meta.key, version_of(&found.metadata));
+                if let Some(version) = history.version(&meta.key.name).await? {
+                    self.revisions.wrote(&meta.key, version);
                     memory.wrote_revision(Key::clone(&meta.key));
                 }
                 Ok(false)
@@ -208,14 +201,4 @@ fn is_relabelled(set: &Set, revisions: &[Arc<SetRevision>], pod: &Pod) -> bool {
     template
         .zip(set.selector.as_ref())
         .is_some_and(|((template, _), selector)| selector.matches(|key| template["metadata"]["labels"][key].as_str()))
-}
-
-fn adoption(set: &Set, meta: &Meta) -> Value {
-    let owner = owner(&set.meta.key.name, &set.meta.uid);
-    json!({"metadata": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "ownerReferences": [owner]}})
-}
-
-fn release(set: &Set, meta: &Meta) -> Value {
-    let gone = json!({"$patch": "delete", "uid": &*set.meta.uid});
-    json!({"metadata": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "ownerReferences": [gone]}})
 }

@@ -18,39 +18,11 @@ use tokio::time::Instant;
 use super::memory::Memory;
 use super::pod::hash_label;
 use super::{DaemonSets, Set, SetRevision};
+use crate::proof::{Answer, Answers, ask, is_to_ask};
 use crate::slim::{Node, Pod};
-use crate::writes::client::is_not_leading;
 
-/// How soon to ask again whether a rendering is taken, in seconds: a quota or a webhook may have changed.
-const REFUSED_FOR: i64 = 30;
-/// How soon to ask again where nobody answered.
-const UNANSWERED_FOR: i64 = 5;
 /// How long questions are asked in one look.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
-
-/// Answers by what renderings mean.
-pub(super) type Answers = BTreeMap<Arc<str>, Answer>;
-
-/// What the API server says of a rendering.
-#[derive(Debug, Clone)]
-pub(super) enum Answer {
-    /// It takes it.
-    Taken,
-    /// It refuses it.
-    Refused { text: String, ask_again: i64 },
-    /// It does not say.
-    None { text: String, ask_again: i64 },
-}
-
-impl Answer {
-    /// When to ask again.
-    pub(super) fn ask_again(&self) -> Option<i64> {
-        match self {
-            Self::Taken => None,
-            Self::Refused { ask_again, .. } | Self::None { ask_again, .. } => Some(*ask_again),
-        }
-    }
-}
 
 /// As deciding sees it. What was not asked is not known.
 pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
@@ -59,11 +31,6 @@ pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
         Some(Answer::Refused { .. }) => Proof::Refused,
         Some(Answer::None { .. }) | None => Proof::Unanswered,
     }
-}
-
-/// Whether it is to be asked now whether pods of this meaning are taken.
-fn is_to_ask(answers: &Answers, meaning: &str, now: i64) -> bool {
-    answers.get(meaning).is_none_or(|answer| answer.ask_again().is_some_and(|at| at <= now))
 }
 
 impl DaemonSets {
@@ -87,6 +54,7 @@ impl DaemonSets {
             rendered.into_iter().filter(|known| is_to_ask(&memory.answers, &known.meaning, now)).collect();
         // Those first that could not be asked last time.
         due.sort_by_key(|known| memory.answers.get(&known.meaning).and_then(Answer::ask_again));
+        let pods_api = self.pod_writer(&set.meta.key.namespace);
         for rendered in due {
             if begun.elapsed() >= LONGEST_ASKED {
                 // A webhook that lets every question run into its timeout must not keep the rest from being done.
@@ -104,14 +72,10 @@ impl DaemonSets {
                 gates: &[],
                 collisions: 0,
             };
-            let answer = match self.pod_writer(&set.meta.key.namespace).try_create(&pod(&wanted)).await {
-                Ok(()) => Answer::Taken,
-                Err(error) if is_not_leading(&error) => return Err(error),
+            let answer = match ask(&pods_api, &pod(&wanted), &self.env).await? {
                 // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
-                Err(error) => match answer_of(error, self.env.now().as_second()) {
-                    Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
-                    answer => answer,
-                },
+                Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
+                answer => answer,
             };
             if matches!(answer, Answer::Refused { .. }) {
                 self.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
@@ -163,19 +127,6 @@ impl DaemonSets {
 const KEEP: &str = "keep what they run";
 const SERVE: &str = "keep the pod that serves them";
 const UNKNOWN: &str = "the API server does not say whether it takes such a pod";
-
-fn answer_of(error: kube::Error, now: i64) -> Answer {
-    match error {
-        // That there is no room for one more says nothing about the template: the old pod makes room.
-        kube::Error::Api(error) if error.code == 403 && error.message.contains("exceeded quota") => Answer::Taken,
-        kube::Error::Api(error) if [400, 403, 422].contains(&error.code) => {
-            Answer::Refused { text: error.message, ask_again: now + REFUSED_FOR }
-        }
-        // Anything else that fails says nothing about the template.
-        kube::Error::Api(error) => Answer::None { text: error.message, ask_again: now + UNANSWERED_FOR },
-        error => Answer::None { text: error.to_string(), ask_again: now + UNANSWERED_FOR },
-    }
-}
 
 /// By variant: the nodes that should have a pod of it.
 fn concerned(variants: &mut Variants, nodes: &[Arc<Node>]) -> BTreeMap<usize, usize> {

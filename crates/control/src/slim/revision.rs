@@ -1,0 +1,153 @@
+//! A ControllerRevision as dapple keeps it, whatever it is a revision of.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Interner;
+use crate::caches::store::{Cached, Index, Meta};
+use crate::observed::{KindInfo, Wire};
+
+/// The API groups whose objects dapple keeps a history of. Revisions of other owners are kept by name only: those of
+/// Kubernetes' own kinds are many.
+const GROUPS: [&str; 2] = [dapple_api::daemonset::GROUP, dapple_api::pool::GROUP];
+
+/// Annotations of this prefix are read.
+const KEPT_ANNOTATIONS: &str = "dapple.dev/";
+
+/// A cached ControllerRevision.
+#[derive(Debug)]
+pub struct Revision {
+    /// Namespace, name, UID and version.
+    pub meta: Meta,
+    /// What controls it; nothing if nobody does, or another product's object.
+    pub owner: Option<Controller>,
+    /// Whether nobody controls it.
+    pub is_orphan: bool,
+    /// Labels, if it is ours or nobody's.
+    pub labels: BTreeMap<String, String>,
+    /// The annotations that dapple reads.
+    pub annotations: BTreeMap<String, String>,
+    /// `revision`.
+    pub number: i64,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// `data`, if it is ours or nobody's.
+    pub data: Value,
+}
+
+/// The owner that controls an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Controller {
+    /// Group and version.
+    pub api_version: Arc<str>,
+    /// Kind.
+    pub kind: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+/// The fields of a ControllerRevision that are read off the wire.
+#[derive(Debug, Clone, Deserialize)]
+pub struct RevisionWire {
+    metadata: RevisionMeta,
+    revision: i64,
+    #[serde(default)]
+    data: Value,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RevisionMeta {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+    creation_timestamp: Option<Timestamp>,
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owner {
+    api_version: String,
+    kind: String,
+    name: String,
+    uid: String,
+    #[serde(default)]
+    controller: bool,
+}
+
+impl Owner {
+    fn is_kept(&self) -> bool {
+        self.api_version.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
+    }
+}
+
+impl Wire for RevisionWire {
+    const KIND: KindInfo =
+        KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+}
+
+impl Cached for Revision {
+    type Wire = RevisionWire;
+
+    fn slim(meta: Meta, wire: RevisionWire, strings: &mut Interner) -> Self {
+        let mut metadata = wire.metadata;
+        let controller = metadata.owner_references.iter().find(|owner| owner.controller);
+        let is_orphan = controller.is_none();
+        let owner = controller.filter(|owner| owner.is_kept()).map(|owner| Controller {
+            api_version: strings.share(&owner.api_version),
+            kind: strings.share(&owner.kind),
+            name: strings.share(&owner.name),
+            uid: strings.share(&owner.uid),
+        });
+        metadata.annotations.retain(|key, _| key.starts_with(KEPT_ANNOTATIONS));
+        let is_kept = owner.is_some() || is_orphan;
+        Self {
+            meta,
+            number: wire.revision,
+            created: metadata.creation_timestamp,
+            annotations: metadata.annotations,
+            data: if is_kept { wire.data } else { Value::Null },
+            labels: if is_kept { metadata.labels } else { BTreeMap::new() },
+            owner,
+            is_orphan,
+        }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
+
+impl Revision {
+    /// By the UID of its controller.
+    pub const BY_OWNER: Index<Self> =
+        Index { name: "owner", values: |known, add| known.owner.iter().for_each(|owner| add(owner.uid.clone())) };
+    /// Those that nobody controls, by namespace.
+    pub const ORPHANS: Index<Self> = Index {
+        name: "orphans",
+        values: |known, add| {
+            if known.is_orphan {
+                add(known.meta.key.namespace.clone());
+            }
+        },
+    };
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
+    /// The value of an annotation that dapple reads.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+}
