@@ -12,7 +12,7 @@
 //! before dapple can run. The kinds are all our own, so no other workload of the cluster waits for us.
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL};
-use dapple_api::{daemonset, group, marker, pool};
+use dapple_api::kinds::{self, OwnKind};
 use serde_json::{Value, json};
 
 /// The ValidatingWebhookConfiguration for DaemonSets.
@@ -35,10 +35,7 @@ pub struct Hook {
     pub path: &'static str,
     /// What it does.
     pub job: Job,
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    scope: &'static str,
+    kind: &'static OwnKind,
     operations: &'static [&'static str],
     /// What has to differ for a change to be of interest.
     concerns: &'static [&'static str],
@@ -58,23 +55,16 @@ pub enum Job {
     Default,
 }
 
-/// Kinds whose objects are in namespaces.
-const NAMESPACED: &str = "Namespaced";
-/// Kinds whose objects are not.
-const CLUSTER: &str = "Cluster";
 const WRITES: &[&str] = &["CREATE", "UPDATE"];
 const SPEC: &[&str] = &["spec"];
 
-const fn validator(name: &'static str, path: &'static str, group: &'static str, resource: &'static str) -> Hook {
+const fn validator(name: &'static str, path: &'static str, kind: &'static OwnKind) -> Hook {
     Hook {
         configuration: VALIDATING_CONFIGURATION,
         name,
         path,
         job: Job::Validate,
-        group,
-        version: "v1alpha1",
-        resource,
-        scope: NAMESPACED,
+        kind,
         operations: WRITES,
         concerns: SPEC,
         is_needed: true,
@@ -87,45 +77,34 @@ const fn validator(name: &'static str, path: &'static str, group: &'static str, 
 pub const HOOKS: [Hook; 11] = [
     Hook {
         configuration: DAEMONSET_CONFIGURATION,
-        version: "v1beta1",
         may_be_needed_first: true,
         seconds: 5,
-        ..validator("daemonset-patches.kruise.io", "/validate-daemonset-patches", daemonset::GROUP, "daemonsets")
+        ..validator("daemonset-patches.kruise.io", "/validate-daemonset-patches", &kinds::DAEMON_SET)
     },
     Hook {
         configuration: MUTATING_CONFIGURATION,
         job: Job::Default,
-        version: "v1beta1",
         is_needed: false,
         may_be_needed_first: true,
-        ..validator("daemonset-defaults.dapple.dev", "/default-daemonset", daemonset::GROUP, "daemonsets")
+        ..validator("daemonset-defaults.dapple.dev", "/default-daemonset", &kinds::DAEMON_SET)
     },
-    validator("podmarkers.dapple.dev", "/validate-podmarker", marker::GROUP, "podmarkers"),
-    Hook { scope: CLUSTER, ..validator("nodegroups.dapple.dev", "/validate-nodegroup", group::GROUP, "nodegroups") },
-    validator("propagationpolicies.dapple.dev", "/validate-propagationpolicy", group::GROUP, "propagationpolicies"),
-    validator("overridepolicies.dapple.dev", "/validate-overridepolicy", group::GROUP, "overridepolicies"),
-    Hook {
-        version: "v1beta1",
-        scope: CLUSTER,
-        ..validator("nodepools.dapple.dev", "/validate-nodepool", pool::GROUP, "nodepools")
-    },
+    validator("podmarkers.dapple.dev", "/validate-podmarker", &kinds::POD_MARKER),
+    validator("nodegroups.dapple.dev", "/validate-nodegroup", &kinds::NODE_GROUP),
+    validator("propagationpolicies.dapple.dev", "/validate-propagationpolicy", &kinds::PROPAGATION_POLICY),
+    validator("overridepolicies.dapple.dev", "/validate-overridepolicy", &kinds::OVERRIDE_POLICY),
+    Hook { ..validator("nodepools.dapple.dev", "/validate-nodepool", &kinds::NODE_POOL) },
     Hook {
         job: Job::Delete,
-        version: "v1beta1",
-        scope: CLUSTER,
         operations: &["DELETE"],
         is_needed: false,
-        ..validator("nodepool-deletion.dapple.dev", "/delete-nodepool", pool::GROUP, "nodepools")
+        ..validator("nodepool-deletion.dapple.dev", "/delete-nodepool", &kinds::NODE_POOL)
     },
     // As for DaemonSets, the API server is asked about pods, and has time to answer.
-    Hook { seconds: 5, ..validator("yurtappsets.dapple.dev", "/validate-yurtappset", pool::GROUP, "yurtappsets") },
-    Hook {
-        seconds: 5,
-        ..validator("yurtappdaemons.dapple.dev", "/validate-yurtappdaemon", pool::GROUP, "yurtappdaemons")
-    },
+    Hook { seconds: 5, ..validator("yurtappsets.dapple.dev", "/validate-yurtappset", &kinds::YURT_APP_SET) },
+    Hook { seconds: 5, ..validator("yurtappdaemons.dapple.dev", "/validate-yurtappdaemon", &kinds::YURT_APP_DAEMON) },
     Hook {
         concerns: &["subject", "replacements"],
-        ..validator("replacements.dapple.dev", "/validate-replacement", pool::GROUP, "yurtappconfigurationreplacements")
+        ..validator("replacements.dapple.dev", "/validate-replacement", &kinds::REPLACEMENT)
     },
 ];
 
@@ -181,7 +160,7 @@ impl Reach {
 impl Hook {
     /// The CRD of its kind.
     pub fn crd(&self) -> String {
-        format!("{}.{}", self.resource, self.group)
+        self.kind.crd()
     }
 
     /// As part of its configuration. `namespace` is dapple's own.
@@ -200,11 +179,11 @@ impl Hook {
             "name": self.name,
             "clientConfig": reach.client_config(self.path, bundle),
             "rules": [{
-                "apiGroups": [self.group],
-                "apiVersions": [self.version],
+                "apiGroups": [self.kind.at.group],
+                "apiVersions": [self.kind.at.version],
                 "operations": self.operations,
-                "resources": [self.resource],
-                "scope": self.scope,
+                "resources": [self.kind.at.plural],
+                "scope": self.kind.scope(),
             }],
             "failurePolicy": if self.is_needed { "Fail" } else { "Ignore" },
             "matchPolicy": "Equivalent",
@@ -279,7 +258,7 @@ mod tests {
         let crds = dapple_api::crd::crds();
         for hook in HOOKS {
             let crd = crds.iter().find(|crd| crd["metadata"]["name"] == hook.crd()).unwrap();
-            assert_eq!(crd["spec"]["scope"], hook.scope, "{}", hook.name);
+            assert_eq!(crd["spec"]["scope"], hook.kind.scope(), "{}", hook.name);
         }
     }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+use crate::kinds::OwnKind;
 use crate::structural::schema_of;
 use crate::{daemonset, group, marker, pool, template, yaml};
 
@@ -17,11 +18,7 @@ pub const REGENERATE: &str = "dapple crds --write config/crds";
 
 /// One kind, with all its versions.
 pub(crate) struct Crd {
-    pub(crate) group: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) plural: &'static str,
-    pub(crate) short_names: &'static [&'static str],
-    pub(crate) cluster_wide: bool,
+    pub(crate) kind: &'static OwnKind,
     pub(crate) versions: Vec<Version>,
 }
 
@@ -77,20 +74,20 @@ impl Crd {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {
-                "name": format!("{}.{}", self.plural, self.group),
+                "name": self.kind.crd(),
                 "labels": {MANAGED_BY_LABEL: MANAGED_BY},
             },
             "spec": {
-                "group": self.group,
+                "group": self.kind.at.group,
                 "names": {
-                    "kind": self.kind,
-                    "listKind": format!("{}List", self.kind),
-                    "plural": self.plural,
-                    "singular": self.kind.to_lowercase(),
-                    "shortNames": self.short_names,
+                    "kind": self.kind.at.kind,
+                    "listKind": format!("{}List", self.kind.at.kind),
+                    "plural": self.kind.at.plural,
+                    "singular": self.kind.at.kind.to_lowercase(),
+                    "shortNames": self.kind.short_names,
                     "categories": ["dapple"],
                 },
-                "scope": if self.cluster_wide { "Cluster" } else { "Namespaced" },
+                "scope": self.kind.scope(),
                 "versions": versions,
             },
         })

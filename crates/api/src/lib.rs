@@ -6,6 +6,7 @@
 pub mod crd;
 pub mod daemonset;
 pub mod group;
+pub mod kinds;
 pub mod manifest;
 pub mod marker;
 pub mod metadata;

@@ -83,19 +83,19 @@ macro_rules! constant_text {
 constant_text!(ApiVersion, api_version);
 constant_text!(Kind, kind);
 
-/// Gives a type its place in the Kubernetes API, so that `kube::Api<T>` works: group, version, plural and scope.
+/// Gives a type its place in the Kubernetes API, so that `kube::Api<T>` works: that of its kind in the table, in this version.
 macro_rules! resource {
-    ($kind:ident, $group:expr, $version:literal, $plural:literal, $scope:ident) => {
+    ($kind:ident, $own:ident, $version:literal, $scope:ident) => {
         impl kube::Resource for $kind {
             type DynamicType = ();
             type Scope = k8s_openapi::$scope;
 
             fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                stringify!($kind).into()
+                crate::kinds::$own.at.kind.into()
             }
 
             fn group((): &()) -> std::borrow::Cow<'_, str> {
-                $group.into()
+                crate::kinds::$own.at.group.into()
             }
 
             fn version((): &()) -> std::borrow::Cow<'_, str> {
@@ -103,7 +103,7 @@ macro_rules! resource {
             }
 
             fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                $plural.into()
+                crate::kinds::$own.at.plural.into()
             }
 
             fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {

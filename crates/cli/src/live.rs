@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
+use dapple_api::kinds::{self, KindInfo};
 use dapple_control::daemonset::forecast::Cluster;
 use dapple_plan::fate::Pod;
 use dapple_plan::variant::ObjectName;
@@ -20,41 +21,16 @@ const PAGE: u32 = 500;
 /// Where the pod says which group it was made for.
 pub(crate) const GROUP_LABEL: &str = "dapple.dev/group";
 
-/// Group, version, kind and plural of what planning looks at.
-const KINDS: [(&str, &str, &str, &str); 9] = [
-    ("", "v1", "Node", "nodes"),
-    ("apps.kruise.io", "v1beta1", "DaemonSet", "daemonsets"),
-    ("groupmanagement.kubeedge.io", "v1alpha1", "NodeGroup", "nodegroups"),
-    ("groupmanagement.kubeedge.io", "v1alpha1", "PropagationPolicy", "propagationpolicies"),
-    ("groupmanagement.kubeedge.io", "v1alpha1", "OverridePolicy", "overridepolicies"),
-    ("apps.openyurt.io", "v1beta1", "NodePool", "nodepools"),
-    ("apps.openyurt.io", "v1alpha1", "YurtAppSet", "yurtappsets"),
-    ("apps.openyurt.io", "v1alpha1", "YurtAppDaemon", "yurtappdaemons"),
-    ("apps.openyurt.io", "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements"),
-];
-
-/// What a DaemonSet has made.
-const REVISIONS: (&str, &str, &str, &str) = ("apps", "v1", "ControllerRevision", "controllerrevisions");
-const PODS: (&str, &str, &str, &str) = ("", "v1", "Pod", "pods");
-
-/// Kubernetes' own workloads, of which only those matter that ask for a policy.
-const NATIVE: [(&str, &str, &str, &str); 6] = [
-    ("apps", "v1", "Deployment", "deployments"),
-    ("apps", "v1", "StatefulSet", "statefulsets"),
-    ("apps", "v1", "DaemonSet", "daemonsets"),
-    ("apps", "v1", "ReplicaSet", "replicasets"),
-    ("batch", "v1", "Job", "jobs"),
-    ("batch", "v1", "CronJob", "cronjobs"),
-];
-
 /// Everything that planning looks at, and the nodes as the controller sees them. Kinds that the cluster does not serve have
 /// no objects.
 pub(crate) async fn world(client: &Client) -> anyhow::Result<(World, Cluster)> {
     let (mut world, mut cluster) = (World::default(), Cluster::default());
-    let all = KINDS.into_iter().map(|kind| (kind, None));
-    let asking = NATIVE
-        .into_iter()
-        .flat_map(|kind| [REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL].map(|label| (kind, Some(label))));
+    let own = kinds::OWN.into_iter().filter(|own| own.is_planned).map(|own| own.at);
+    let all = [kinds::NODE].into_iter().chain(own).map(|kind| (kind, None));
+    // Of Kubernetes' own workloads only those matter that ask for a policy.
+    let asking = kinds::NATIVE
+        .iter()
+        .flat_map(|native| [REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL].map(|label| (native.at, Some(label))));
     for (kind, label) in all.chain(asking) {
         let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
         each(client, None, kind, params, |object| {
@@ -82,17 +58,17 @@ pub(crate) async fn rollout_of(
             note(&format!("warning: {} is passed over: {error}", object["metadata"]["name"]));
         }
     };
-    each(client, Some(namespace), REVISIONS, ListParams::default(), &mut add).await?;
+    each(client, Some(namespace), kinds::CONTROLLER_REVISION, ListParams::default(), &mut add).await?;
     // A pod whose labels were changed since is the DaemonSet's no more.
     let query = kube::core::Selector::try_from(selector.clone()).context("spec.selector cannot be used")?;
-    each(client, Some(namespace), PODS, ListParams::default().labels_from(&query), &mut add).await
+    each(client, Some(namespace), kinds::POD, ListParams::default().labels_from(&query), &mut add).await
 }
 
 /// Visits every object of a kind.
 async fn each(
     client: &Client,
     namespace: Option<&str>,
-    (group, version, kind, plural): (&str, &str, &str, &str),
+    KindInfo { group, version, kind, plural }: KindInfo,
     params: ListParams,
     mut visit: impl FnMut(&Value),
 ) -> anyhow::Result<()> {

@@ -1,20 +1,35 @@
 //! Naming a workload on the command line: `daemonset/agent`.
 
-use anyhow::{anyhow, bail};
-use dapple_plan::variant::{ObjectName, Plan, Variant};
+use std::sync::LazyLock;
 
-/// What kubectl users call the kinds that are planned.
-const KINDS: [(&str, &[&str]); 9] = [
-    ("DaemonSet", &["daemonset", "daemonsets", "ds", "ads", "daemon", "daemonsets.apps.kruise.io"]),
-    ("DaemonSet.apps", &["daemonset.apps", "daemonsets.apps", "ds.apps"]),
-    ("Deployment", &["deployment", "deployments", "deploy"]),
-    ("StatefulSet", &["statefulset", "statefulsets", "sts"]),
-    ("ReplicaSet", &["replicaset", "replicasets", "rs"]),
-    ("Job", &["job", "jobs"]),
-    ("CronJob", &["cronjob", "cronjobs", "cj"]),
-    ("YurtAppSet", &["yurtappset", "yurtappsets", "yas"]),
-    ("YurtAppDaemon", &["yurtappdaemon", "yurtappdaemons", "yad"]),
-];
+use anyhow::{anyhow, bail};
+use dapple_api::kinds;
+use dapple_plan::variant::{ObjectName, Plan, Variant};
+use dapple_plan::world::kind_name;
+
+/// What kubectl users call the kinds that are planned: the kind, as plans name it, and words in lower case.
+static KINDS: LazyLock<Vec<(String, Vec<String>)>> = LazyLock::new(|| {
+    let mut own = kinds::OWN.into_iter().filter(|own| own.is_workload).map(|own| {
+        let mut words = words(own.at.kind, own.at.plural, own.short_names, "");
+        // Of two kinds of one name, the plain words are ours.
+        let native = kinds::NATIVE.iter().find(|native| native.at.kind == own.at.kind);
+        words.extend(native.iter().flat_map(|native| native.short_names).map(ToString::to_string));
+        words.push(own.crd());
+        (own.at.kind.to_owned(), words)
+    });
+    let native = kinds::NATIVE.iter().map(|native| {
+        let kind = kind_name(&format!("{}/{}", native.at.group, native.at.version), native.at.kind);
+        let group = if kind == native.at.kind { String::new() } else { format!(".{}", native.at.group) };
+        (kind, words(native.at.kind, native.at.plural, native.short_names, &group))
+    });
+    let first = own.next();
+    first.into_iter().chain(native).chain(own).collect()
+});
+
+fn words(kind: &str, plural: &str, short_names: &[&str], group: &str) -> Vec<String> {
+    let all = [kind.to_lowercase(), plural.to_owned()].into_iter().chain(short_names.iter().map(ToString::to_string));
+    all.map(|word| word + group).collect()
+}
 
 /// A kind and a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,16 +54,17 @@ impl std::str::FromStr for Target {
         }
         match kind_of(&kind) {
             Some(kind) => Ok(Self::Workload { kind, name }),
-            None => {
-                Err(format!("{kind:?} is no kind that is planned: use {}", KINDS.map(|(_, words)| words[0]).join(", ")))
-            }
+            None => Err(format!(
+                "{kind:?} is no kind that is planned: use {}",
+                KINDS.iter().map(|(_, words)| words[0].as_str()).collect::<Vec<_>>().join(", ")
+            )),
         }
     }
 }
 
 /// The kind that a word in lower case stands for.
 fn kind_of(word: &str) -> Option<&'static str> {
-    KINDS.iter().find(|(_, words)| words.contains(&word)).map(|(kind, _)| *kind)
+    KINDS.iter().find(|(_, words)| words.iter().any(|known| known == word)).map(|(kind, _)| kind.as_str())
 }
 
 /// The DaemonSet that one word or two name: `daemonset/agent`, `daemonset agent`, or `daemonset` for all there are.

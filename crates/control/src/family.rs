@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::crd::is_ours;
+use dapple_api::kinds::{self, OwnKind};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -67,10 +68,10 @@ impl Family {
     }
 
     /// The CRDs that its controllers need.
-    fn crds(self) -> &'static [&'static str] {
+    fn kinds(self) -> &'static [&'static OwnKind] {
         match self {
-            Self::DaemonSet => &["daemonsets.apps.kruise.io"],
-            Self::Group => &["nodegroups.groupmanagement.kubeedge.io"],
+            Self::DaemonSet => &[&kinds::DAEMON_SET],
+            Self::Group => &[&kinds::NODE_GROUP],
         }
     }
 
@@ -113,8 +114,8 @@ impl Family {
 
     /// How the cluster stands to this family's APIs.
     async fn standing(self, client: &Client) -> Standing {
-        for crd in self.crds() {
-            match standing_of(client, crd).await {
+        for kind in self.kinds() {
+            match standing_of(client, &kind.crd()).await {
                 Standing::Ours => {}
                 other => return other,
             }
@@ -162,7 +163,7 @@ impl fmt::Display for Standing {
 
 /// How dapple comes to serve the kind of a CRD that belongs to another product.
 pub fn way_over(crd: &str) -> String {
-    let family = Family::ALL.into_iter().find(|family| family.crds().contains(&crd));
+    let family = Family::ALL.into_iter().find(|family| family.kinds().iter().any(|kind| kind.crd() == crd));
     match family.filter(|family| family.is_adoptable()) {
         Some(family) => format!("`dapple adopt {}` takes it over, and nothing restarts", family.name()),
         None => "remove that product and its CRD, then `dapple up --cluster`, to have dapple serve the kind".to_owned(),

@@ -53,8 +53,7 @@ struct GroupMeta {
 }
 
 impl Wire for GroupWire {
-    const KIND: KindInfo =
-        KindInfo { group: dapple_api::group::GROUP, version: "v1alpha1", kind: "NodeGroup", plural: "nodegroups" };
+    const KIND: KindInfo = dapple_api::kinds::NODE_GROUP.at;
 }
 
 impl Cached for Group {

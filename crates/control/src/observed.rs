@@ -6,23 +6,11 @@
 
 use std::borrow::Cow;
 
+pub use dapple_api::kinds::KindInfo;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
-
-/// Where the API server keeps a kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KindInfo {
-    /// API group, empty for the core group.
-    pub group: &'static str,
-    /// API version.
-    pub version: &'static str,
-    /// Kind, as in manifests.
-    pub kind: &'static str,
-    /// Plural, as in paths.
-    pub plural: &'static str,
-}
 
 /// The part of an object that is read off the wire. Fields nobody asks for are skipped while parsing.
 pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static {

@@ -1,6 +1,7 @@
 //! NodePools by name, and replacements by what they are about.
 
-use dapple_api::pool::{GROUP, Subject};
+use dapple_api::kinds;
+use dapple_api::pool::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
@@ -19,7 +20,7 @@ pub struct Pool {
 pub struct PoolWire {}
 
 impl Wire for PoolWire {
-    const KIND: KindInfo = KindInfo { group: GROUP, version: "v1beta1", kind: "NodePool", plural: "nodepools" };
+    const KIND: KindInfo = kinds::NODE_POOL.at;
 }
 
 impl Cached for Pool {
@@ -59,12 +60,7 @@ struct ReplacementMeta {
 }
 
 impl Wire for ReplacementWire {
-    const KIND: KindInfo = KindInfo {
-        group: GROUP,
-        version: "v1alpha1",
-        kind: "YurtAppConfigurationReplacement",
-        plural: "yurtappconfigurationreplacements",
-    };
+    const KIND: KindInfo = kinds::REPLACEMENT.at;
 }
 
 impl Cached for Replacement {

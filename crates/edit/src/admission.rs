@@ -2,7 +2,7 @@
 
 use dapple_api::group::Overriders;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
-use dapple_api::{daemonset, group, marker, pool};
+use dapple_api::{group, kinds, pool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -10,20 +10,21 @@ use serde_json::Value;
 /// that dapple does not serve. `old` is what the object was before an update.
 pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
     let (api_group, version) = object.get("apiVersion")?.as_str()?.split_once('/')?;
-    let kind = object.get("kind")?.as_str()?;
-    let verdict = match (api_group, version, kind) {
-        (daemonset::GROUP, "v1beta1", "DaemonSet") => crate::daemonset::judge(object, old),
-        (marker::GROUP, "v1alpha1", "PodMarker") => with(object, crate::marker::validate),
-        (group::GROUP, "v1alpha1", "NodeGroup") => with(object, group::validate_node_group),
-        (group::GROUP, "v1alpha1", "PropagationPolicy") => with(object, group::validate_propagation_policy),
-        (group::GROUP, "v1alpha1", "OverridePolicy") => match unreadable_overrider(object) {
+    let kind = kinds::find(api_group, object.get("kind")?.as_str()?).filter(|kind| kind.at.version == version)?;
+    let verdict = match kind.at.kind {
+        "DaemonSet" => crate::daemonset::judge(object, old),
+        "PodMarker" => with(object, crate::marker::validate),
+        "NodeGroup" => with(object, group::validate_node_group),
+        "PropagationPolicy" => with(object, group::validate_propagation_policy),
+        "OverridePolicy" => match unreadable_overrider(object) {
             None => with(object, crate::group::validate_override_policy),
             Some(error) => error.into(),
         },
-        (pool::GROUP, "v1beta1", "NodePool") => with_old(object, old, pool::validate_node_pool),
-        (pool::GROUP, "v1alpha1", "YurtAppSet") => with_old(object, old, crate::pool::validate_yurt_app_set),
-        (pool::GROUP, "v1alpha1", "YurtAppDaemon") => with_old(object, old, crate::pool::validate_yurt_app_daemon),
-        (pool::GROUP, "v1alpha1", "YurtAppConfigurationReplacement") => with(object, crate::pool::validate_replacement),
+        "NodePool" => with_old(object, old, pool::validate_node_pool),
+        "YurtAppSet" => with_old(object, old, crate::pool::validate_yurt_app_set),
+        "YurtAppDaemon" => with_old(object, old, crate::pool::validate_yurt_app_daemon),
+        "YurtAppConfigurationReplacement" => with(object, crate::pool::validate_replacement),
+        // Nobody but dapple writes it.
         _ => return None,
     };
     Some(verdict)

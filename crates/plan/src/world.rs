@@ -10,6 +10,7 @@ use dapple_api::group::{
     NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, REQUIRED_OVERRIDE_LABEL,
     REQUIRED_PROPAGATION_LABEL,
 };
+use dapple_api::kinds;
 use dapple_api::pool::{NodePool, SubjectKind, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
 use dapple_edit::edit::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -51,40 +52,20 @@ impl World {
     /// Takes an object in. Says whether its kind matters to planning.
     pub fn add(&mut self, object: &Value) -> Result<bool, Malformed> {
         let name = name_of(object);
-        let key = (name.namespace.clone(), name.name.clone());
         if is_known(object) && name.name.is_empty() {
             let problem = "an object needs a name".to_owned();
             return Err(Malformed { object: name.kind, field: "metadata.name".to_owned(), problem });
         }
         let (object_name, mut unknown) = (name.clone(), Vec::new());
         let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-        match (api_version.split_once('/').unwrap_or(("", api_version)), kind) {
-            (("", "v1"), "Node") => _ = self.nodes.insert(name.name, record(object)),
-            (("apps.kruise.io", "v1beta1"), "DaemonSet") => {
-                _ = self.daemonsets.insert(key, read(object, &name, &mut unknown)?)
-            }
-            (("groupmanagement.kubeedge.io", _), "NodeGroup") => {
-                _ = self.node_groups.insert(key.1, read(object, &name, &mut unknown)?);
-            }
-            (("groupmanagement.kubeedge.io", _), "PropagationPolicy") => {
-                _ = self.propagation_policies.insert(key, read(object, &name, &mut unknown)?);
-            }
-            (("groupmanagement.kubeedge.io", _), "OverridePolicy") => {
-                _ = self.override_policies.insert(key, read(object, &name, &mut unknown)?);
-            }
-            (("apps.openyurt.io", "v1beta1"), "NodePool") => {
-                _ = self.node_pools.insert(key.1, read(object, &name, &mut unknown)?)
-            }
-            (("apps.openyurt.io", "v1alpha1"), "YurtAppSet") => {
-                _ = self.sets.insert(key, read(object, &name, &mut unknown)?)
-            }
-            (("apps.openyurt.io", "v1alpha1"), "YurtAppDaemon") => {
-                _ = self.daemons.insert(key, read(object, &name, &mut unknown)?)
-            }
-            (("apps.openyurt.io", "v1alpha1"), "YurtAppConfigurationReplacement") => {
-                _ = self.replacements.insert(key, read(object, &name, &mut unknown)?);
-            }
-            ((group, _), kind) => {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let own = kinds::find(group, kind).filter(|own| own.is_planned);
+        // Of groups there is one version; objects of another are told to be malformed.
+        let own = own.filter(|own| own.at.version == version || own.family == "group");
+        match own.map_or(kind, |own| own.at.kind) {
+            "Node" if (group, version) == ("", "v1") => _ = self.nodes.insert(name.name, record(object)),
+            kind if own.is_some() => self.add_own(kind, object, &name, &mut unknown)?,
+            kind => {
                 let Some(field) = native::template_field(group, kind) else { return Ok(false) };
                 let labels = labels_of(object);
                 if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
@@ -105,6 +86,29 @@ impl World {
         }
         self.unknown_fields.insert(object_name, unknown);
         Ok(true)
+    }
+
+    /// Takes in an object of a kind of ours.
+    fn add_own(
+        &mut self,
+        kind: &str,
+        object: &Value,
+        name: &ObjectName,
+        unknown: &mut Vec<String>,
+    ) -> Result<(), Malformed> {
+        let key = (name.namespace.clone(), name.name.clone());
+        match kind {
+            "DaemonSet" => _ = self.daemonsets.insert(key, read(object, name, unknown)?),
+            "NodeGroup" => _ = self.node_groups.insert(key.1, read(object, name, unknown)?),
+            "PropagationPolicy" => _ = self.propagation_policies.insert(key, read(object, name, unknown)?),
+            "OverridePolicy" => _ = self.override_policies.insert(key, read(object, name, unknown)?),
+            "NodePool" => _ = self.node_pools.insert(key.1, read(object, name, unknown)?),
+            "YurtAppSet" => _ = self.sets.insert(key, read(object, name, unknown)?),
+            "YurtAppDaemon" => _ = self.daemons.insert(key, read(object, name, unknown)?),
+            "YurtAppConfigurationReplacement" => _ = self.replacements.insert(key, read(object, name, unknown)?),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// How many nodes it has.

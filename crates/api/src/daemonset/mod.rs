@@ -8,6 +8,7 @@ pub mod v1beta1;
 mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
+use crate::kinds;
 
 pub use convert::{ConversionError, V1ALPHA1_ANNOTATION, V1BETA1_ANNOTATION, convert};
 pub use defaulting::default_patch;
@@ -40,11 +41,7 @@ pub(crate) fn crds() -> Vec<Crd> {
     ];
     let revision = wide("Revision", "string", ".status.updateRevision", "The newest revision");
     vec![Crd {
-        group: GROUP,
-        kind: "DaemonSet",
-        plural: "daemonsets",
-        short_names: &["daemon", "ads"],
-        cluster_wide: false,
+        kind: &kinds::DAEMON_SET,
         versions: vec![
             Version::served::<DaemonSet>("v1beta1", [columns.clone(), vec![revision]].concat()),
             Version::converted::<v1alpha1::DaemonSet>("v1alpha1", columns),

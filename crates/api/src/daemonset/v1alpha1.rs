@@ -34,7 +34,7 @@ pub struct DaemonSet {
     pub status: Option<DaemonSetStatus>,
 }
 
-resource!(DaemonSet, super::GROUP, "v1alpha1", "daemonsets", NamespaceResourceScope);
+resource!(DaemonSet, DAEMON_SET, "v1alpha1", NamespaceResourceScope);
 
 /// What a DaemonSet runs, and how updates proceed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -7,6 +7,7 @@ mod propagation_policy;
 mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
+use crate::kinds;
 
 pub use node_group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
 pub use override_policy::{
@@ -66,28 +67,13 @@ pub(crate) fn crds() -> Vec<Crd> {
     let propagation_columns =
         vec![column("Strategy", "string", ".spec.propagationStrategy", "How pods are divided"), ready(), age()];
     vec![
+        Crd { kind: &kinds::NODE_GROUP, versions: vec![Version::served::<NodeGroup>("v1alpha1", group_columns)] },
         Crd {
-            group: GROUP,
-            kind: "NodeGroup",
-            plural: "nodegroups",
-            short_names: &["ng"],
-            cluster_wide: true,
-            versions: vec![Version::served::<NodeGroup>("v1alpha1", group_columns)],
-        },
-        Crd {
-            group: GROUP,
-            kind: "PropagationPolicy",
-            plural: "propagationpolicies",
-            short_names: &["gpp"],
-            cluster_wide: false,
+            kind: &kinds::PROPAGATION_POLICY,
             versions: vec![Version::served::<PropagationPolicy>("v1alpha1", propagation_columns)],
         },
         Crd {
-            group: GROUP,
-            kind: "OverridePolicy",
-            plural: "overridepolicies",
-            short_names: &["gop"],
-            cluster_wide: false,
+            kind: &kinds::OVERRIDE_POLICY,
             versions: vec![Version::served::<OverridePolicy>("v1alpha1", vec![ready(), age()])],
         },
     ]

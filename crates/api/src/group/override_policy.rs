@@ -33,7 +33,7 @@ pub struct OverridePolicy {
     pub status: Option<PolicyStatus>,
 }
 
-resource!(OverridePolicy, super::GROUP, "v1alpha1", "overridepolicies", NamespaceResourceScope);
+resource!(OverridePolicy, OVERRIDE_POLICY, "v1alpha1", NamespaceResourceScope);
 
 /// What changes in which group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,6 +6,7 @@ mod pod_marker;
 mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
+use crate::kinds;
 
 pub use node_pod_probe::{
     ContainerProbe, ContainerProbeState, NodePodProbe, NodePodProbeSpec, NodePodProbeStatus, PodProbe, PodProbeStatus,
@@ -33,21 +34,7 @@ pub(crate) fn crds() -> Vec<Crd> {
         wide("Replicas", "string", ".spec.strategy.replicas", "How many pods the marker asks for"),
     ];
     vec![
-        Crd {
-            group: GROUP,
-            kind: "PodMarker",
-            plural: "podmarkers",
-            short_names: &["pmark"],
-            cluster_wide: false,
-            versions: vec![Version::served::<PodMarker>("v1alpha1", marker_columns)],
-        },
-        Crd {
-            group: GROUP,
-            kind: "NodePodProbe",
-            plural: "nodepodprobes",
-            short_names: &["npp"],
-            cluster_wide: true,
-            versions: vec![Version::served::<NodePodProbe>("v1alpha1", vec![age()])],
-        },
+        Crd { kind: &kinds::POD_MARKER, versions: vec![Version::served::<PodMarker>("v1alpha1", marker_columns)] },
+        Crd { kind: &kinds::NODE_POD_PROBE, versions: vec![Version::served::<NodePodProbe>("v1alpha1", vec![age()])] },
     ]
 }

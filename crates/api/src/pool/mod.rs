@@ -14,6 +14,7 @@ mod yurt_app_daemon;
 use serde_json::Value;
 
 use crate::crd::{Crd, Version, age, column, wide};
+use crate::kinds;
 
 pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, Taint, TaintEffect};
 pub use replacement::{
@@ -55,11 +56,7 @@ fn node_pool() -> Crd {
         age(),
     ];
     Crd {
-        group: GROUP,
-        kind: "NodePool",
-        plural: "nodepools",
-        short_names: &["np"],
-        cluster_wide: true,
+        kind: &kinds::NODE_POOL,
         versions: vec![
             Version::served::<NodePool>("v1beta1", columns),
             Version::declared::<v1alpha1::NodePool>("v1alpha1"),
@@ -77,11 +74,7 @@ fn yurt_app_set() -> Crd {
         wide("Revision", "string", ".status.currentRevision", "The newest revision"),
     ];
     Crd {
-        group: GROUP,
-        kind: "YurtAppSet",
-        plural: "yurtappsets",
-        short_names: &["yas"],
-        cluster_wide: false,
+        kind: &kinds::YURT_APP_SET,
         versions: vec![
             Version::served::<YurtAppSet>("v1alpha1", columns),
             Version::declared::<v1beta1::YurtAppSet>("v1beta1"),
@@ -96,14 +89,7 @@ fn yurt_app_daemon() -> Crd {
         age(),
         wide("Revision", "string", ".status.currentRevision", "The newest revision"),
     ];
-    Crd {
-        group: GROUP,
-        kind: "YurtAppDaemon",
-        plural: "yurtappdaemons",
-        short_names: &["yad"],
-        cluster_wide: false,
-        versions: vec![Version::served::<YurtAppDaemon>("v1alpha1", columns)],
-    }
+    Crd { kind: &kinds::YURT_APP_DAEMON, versions: vec![Version::served::<YurtAppDaemon>("v1alpha1", columns)] }
 }
 
 fn replacement() -> Crd {
@@ -114,11 +100,7 @@ fn replacement() -> Crd {
         age(),
     ];
     Crd {
-        group: GROUP,
-        kind: "YurtAppConfigurationReplacement",
-        plural: "yurtappconfigurationreplacements",
-        short_names: &["yacr"],
-        cluster_wide: false,
+        kind: &kinds::REPLACEMENT,
         versions: vec![Version::served::<YurtAppConfigurationReplacement>("v1alpha1", columns)],
     }
 }

@@ -32,7 +32,7 @@ pub struct NodePool {
     pub status: Option<NodePoolStatus>,
 }
 
-resource!(NodePool, super::GROUP, "v1beta1", "nodepools", ClusterResourceScope);
+resource!(NodePool, NODE_POOL, "v1beta1", ClusterResourceScope);
 
 /// What the nodes of a pool have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -36,13 +36,7 @@ pub struct YurtAppConfigurationReplacement {
     pub status: Option<ReplacementStatus>,
 }
 
-resource!(
-    YurtAppConfigurationReplacement,
-    super::GROUP,
-    "v1alpha1",
-    "yurtappconfigurationreplacements",
-    NamespaceResourceScope
-);
+resource!(YurtAppConfigurationReplacement, REPLACEMENT, "v1alpha1", NamespaceResourceScope);
 
 /// The application that is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -33,7 +33,7 @@ pub struct YurtAppSet {
     pub status: Option<YurtAppSetStatus>,
 }
 
-resource!(YurtAppSet, super::GROUP, "v1alpha1", "yurtappsets", NamespaceResourceScope);
+resource!(YurtAppSet, YURT_APP_SET, "v1alpha1", NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -190,7 +190,7 @@ pub struct NodePool {
     pub status: Option<NodePoolStatus>,
 }
 
-resource!(NodePool, super::GROUP, "v1alpha1", "nodepools", ClusterResourceScope);
+resource!(NodePool, NODE_POOL, "v1alpha1", ClusterResourceScope);
 
 /// What the nodes of a pool have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -30,7 +30,7 @@ pub struct YurtAppSet {
     pub status: Option<YurtAppSetStatus>,
 }
 
-resource!(YurtAppSet, super::GROUP, "v1beta1", "yurtappsets", NamespaceResourceScope);
+resource!(YurtAppSet, YURT_APP_SET, "v1beta1", NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -5,7 +5,8 @@ use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus, GROUP};
+use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus};
+use dapple_api::kinds;
 use dapple_api::selector::Selector;
 use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
@@ -50,7 +51,7 @@ struct SetMeta {
 }
 
 impl Wire for SetWire {
-    const KIND: KindInfo = KindInfo { group: GROUP, version: "v1beta1", kind: "DaemonSet", plural: "daemonsets" };
+    const KIND: KindInfo = kinds::DAEMON_SET.at;
 }
 
 impl Cached for Set {

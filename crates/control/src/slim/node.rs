@@ -105,7 +105,7 @@ struct Condition {
 }
 
 impl Wire for NodeWire {
-    const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Node", plural: "nodes" };
+    const KIND: KindInfo = dapple_api::kinds::NODE;
 }
 
 impl Cached for Node {

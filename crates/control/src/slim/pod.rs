@@ -340,7 +340,7 @@ fn seconds(time: Option<Timestamp>) -> i64 {
 }
 
 impl Wire for PodWire {
-    const KIND: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
+    const KIND: KindInfo = dapple_api::kinds::POD;
 }
 
 impl Cached for Pod {

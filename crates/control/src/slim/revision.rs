@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dapple_api::kinds;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,10 +11,6 @@ use serde_json::Value;
 use super::Interner;
 use crate::caches::store::{Cached, Index, Meta};
 use crate::observed::{KindInfo, Wire};
-
-/// The API groups whose objects dapple keeps a history of. Revisions of other owners are kept by name only: those of
-/// Kubernetes' own kinds are many.
-const GROUPS: [&str; 2] = [dapple_api::daemonset::GROUP, dapple_api::pool::GROUP];
 
 /// Annotations of this prefix are read.
 const KEPT_ANNOTATIONS: &str = "dapple.dev/";
@@ -85,14 +82,16 @@ struct Owner {
 }
 
 impl Owner {
+    /// Whether it is a workload of ours. Revisions of other owners are kept by name only: those of Kubernetes' own kinds are
+    /// many.
     fn is_kept(&self) -> bool {
-        self.api_version.split_once('/').is_some_and(|(group, _)| GROUPS.contains(&group))
+        let kind = self.api_version.split_once('/').and_then(|(group, _)| kinds::find(group, &self.kind));
+        kind.is_some_and(|kind| kind.is_workload)
     }
 }
 
 impl Wire for RevisionWire {
-    const KIND: KindInfo =
-        KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+    const KIND: KindInfo = kinds::CONTROLLER_REVISION;
 }
 
 impl Cached for Revision {

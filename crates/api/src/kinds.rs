@@ -1,0 +1,240 @@
+//! The one table of kinds: those that users write for dapple, and those of Kubernetes that planning looks at. Everything that
+//! has to know where a kind is, or what there is of it, goes by it: CRDs, types, caches, webhooks, families, the planner's
+//! world, and words on the command line.
+
+/// Where the API server keeps a kind, in the version that dapple reads and writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KindInfo {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Kind, as in manifests.
+    pub kind: &'static str,
+    /// Plural, as in paths.
+    pub plural: &'static str,
+}
+
+/// A kind that users write for dapple.
+#[derive(Debug)]
+pub struct OwnKind {
+    /// Where it is. This version is the one that is stored.
+    pub at: KindInfo,
+    /// What kubectl users call it.
+    pub short_names: &'static [&'static str],
+    /// Whether its objects are in namespaces.
+    pub is_namespaced: bool,
+    /// The family that serves it: the name of a module in every layer.
+    pub family: &'static str,
+    /// Whether `dapple plan` looks at it.
+    pub is_planned: bool,
+    /// Whether it makes pods, so that `dapple plan` has a plan of each.
+    pub is_workload: bool,
+    /// Kinds that its objects name others of.
+    pub refers_to: &'static [&'static str],
+}
+
+impl OwnKind {
+    /// The name of its CustomResourceDefinition.
+    pub fn crd(&self) -> String {
+        format!("{}.{}", self.at.plural, self.at.group)
+    }
+
+    /// Its scope, as the API has it.
+    pub const fn scope(&self) -> &'static str {
+        if self.is_namespaced { "Namespaced" } else { "Cluster" }
+    }
+}
+
+const fn own(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> OwnKind {
+    OwnKind {
+        at: KindInfo { group, version, kind, plural },
+        short_names: &[],
+        is_namespaced: true,
+        family: "",
+        is_planned: true,
+        is_workload: false,
+        refers_to: &[],
+    }
+}
+
+const KRUISE: &str = crate::daemonset::GROUP;
+const GROUPS: &str = crate::group::GROUP;
+const YURT: &str = crate::pool::GROUP;
+
+/// DaemonSets with patches.
+pub const DAEMON_SET: OwnKind = OwnKind {
+    short_names: &["daemon", "ads"],
+    family: "daemonset",
+    is_workload: true,
+    ..own(KRUISE, "v1beta1", "DaemonSet", "daemonsets")
+};
+
+/// Markers of pods.
+pub const POD_MARKER: OwnKind = OwnKind {
+    short_names: &["pmark"],
+    family: "marker",
+    is_planned: false,
+    ..own(KRUISE, "v1alpha1", "PodMarker", "podmarkers")
+};
+
+/// What is to be probed on a node.
+pub const NODE_POD_PROBE: OwnKind = OwnKind {
+    short_names: &["npp"],
+    is_namespaced: false,
+    family: "marker",
+    is_planned: false,
+    refers_to: &["Node"],
+    ..own(crate::marker::GROUP, "v1alpha1", "NodePodProbe", "nodepodprobes")
+};
+
+/// Groups of nodes.
+pub const NODE_GROUP: OwnKind = OwnKind {
+    short_names: &["ng"],
+    is_namespaced: false,
+    family: "group",
+    refers_to: &["Node"],
+    ..own(GROUPS, "v1alpha1", "NodeGroup", "nodegroups")
+};
+
+/// How an application is spread over groups.
+pub const PROPAGATION_POLICY: OwnKind = OwnKind {
+    short_names: &["gpp"],
+    family: "group",
+    refers_to: &["NodeGroup"],
+    ..own(GROUPS, "v1alpha1", "PropagationPolicy", "propagationpolicies")
+};
+
+/// What differs from group to group.
+pub const OVERRIDE_POLICY: OwnKind = OwnKind {
+    short_names: &["gop"],
+    family: "group",
+    refers_to: &["NodeGroup"],
+    ..own(GROUPS, "v1alpha1", "OverridePolicy", "overridepolicies")
+};
+
+/// Pools of nodes.
+pub const NODE_POOL: OwnKind = OwnKind {
+    short_names: &["np"],
+    is_namespaced: false,
+    family: "pool",
+    ..own(YURT, "v1beta1", "NodePool", "nodepools")
+};
+
+/// A workload in each of some pools.
+pub const YURT_APP_SET: OwnKind = OwnKind {
+    short_names: &["yas"],
+    family: "pool",
+    is_workload: true,
+    refers_to: &["NodePool"],
+    ..own(YURT, "v1alpha1", "YurtAppSet", "yurtappsets")
+};
+
+/// A workload in every pool.
+pub const YURT_APP_DAEMON: OwnKind = OwnKind {
+    short_names: &["yad"],
+    family: "pool",
+    is_workload: true,
+    ..own(YURT, "v1alpha1", "YurtAppDaemon", "yurtappdaemons")
+};
+
+/// What differs from pool to pool.
+pub const REPLACEMENT: OwnKind = OwnKind {
+    short_names: &["yacr"],
+    family: "pool",
+    refers_to: &["YurtAppSet", "YurtAppDaemon", "NodePool"],
+    ..own(YURT, "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements")
+};
+
+/// All of them: families in order, kinds in the order their documentation has.
+pub const OWN: [&OwnKind; 10] = [
+    &DAEMON_SET,
+    &POD_MARKER,
+    &NODE_POD_PROBE,
+    &NODE_GROUP,
+    &PROPAGATION_POLICY,
+    &OVERRIDE_POLICY,
+    &NODE_POOL,
+    &YURT_APP_SET,
+    &YURT_APP_DAEMON,
+    &REPLACEMENT,
+];
+
+/// Nodes.
+pub const NODE: KindInfo = KindInfo { group: "", version: "v1", kind: "Node", plural: "nodes" };
+/// Pods.
+pub const POD: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
+/// Revisions.
+pub const CONTROLLER_REVISION: KindInfo =
+    KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+
+/// A workload of Kubernetes.
+#[derive(Debug)]
+pub struct NativeKind {
+    /// Where it is.
+    pub at: KindInfo,
+    /// What kubectl users call it.
+    pub short_names: &'static [&'static str],
+}
+
+const fn native(
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short_names: &'static [&'static str],
+) -> NativeKind {
+    NativeKind { at: KindInfo { group, version: "v1", kind, plural }, short_names }
+}
+
+/// Kubernetes' own workloads, which may ask for a policy.
+pub const NATIVE: [NativeKind; 6] = [
+    native("apps", "DaemonSet", "daemonsets", &["ds"]),
+    native("apps", "Deployment", "deployments", &["deploy"]),
+    native("apps", "StatefulSet", "statefulsets", &["sts"]),
+    native("apps", "ReplicaSet", "replicasets", &["rs"]),
+    native("batch", "Job", "jobs", &[]),
+    native("batch", "CronJob", "cronjobs", &["cj"]),
+];
+
+/// The kind of dapple's own that objects of this group and kind are, whatever their version.
+pub fn find(group: &str, kind: &str) -> Option<&'static OwnKind> {
+    OWN.into_iter().find(|own| own.at.group == group && own.at.kind == kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_kinds_have_a_word_or_a_path_in_common() {
+        let paths: BTreeSet<String> = OWN.iter().map(|own| own.crd()).collect();
+        assert_eq!(paths.len(), OWN.len());
+        let words = OWN.iter().flat_map(|own| own.short_names.iter().chain([&own.at.plural]));
+        assert_eq!(words.clone().collect::<BTreeSet<_>>().len(), words.count());
+        assert!(OWN.iter().all(|own| find(own.at.group, own.at.kind).is_some_and(|found| found.at == own.at)));
+    }
+
+    #[test]
+    fn every_kind_has_a_family_and_refers_to_kinds_that_there_are() {
+        for own in OWN {
+            assert!(!own.family.is_empty(), "{}", own.at.kind);
+            for other in own.refers_to {
+                let is_there = *other == NODE.kind || OWN.iter().any(|own| own.at.kind == *other);
+                assert!(is_there, "{} refers to {other}", own.at.kind);
+            }
+        }
+    }
+
+    #[test]
+    fn crds_are_of_these_kinds_in_this_order() {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let crds = crate::crd::crds();
+        let stored = |crd: &serde_json::Value| {
+            let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+            versions.filter(|of| of["storage"] == true).map(|of| text(&of["name"])).collect::<Vec<_>>()
+        };
+        let made: Vec<_> = crds.iter().map(|crd| (text(&crd["metadata"]["name"]), stored(crd))).collect();
+        assert_eq!(made, OWN.map(|own| (own.crd(), vec![own.at.version.to_owned()])));
+    }
+}
