@@ -18,7 +18,7 @@ use crate::writes::client::in_words;
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";
 /// How long the API server may take to serve a new kind.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
+const SERVED_WITHIN: Duration = Duration::from_secs(120);
 
 /// A namespace that is being deleted is waited for no longer.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
