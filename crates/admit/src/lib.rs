@@ -27,6 +27,7 @@ use std::sync::Arc;
 use dapple_control::manager::Shared;
 use dapple_control::serve::{ListenError, listen};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::callers::Callers;
@@ -92,7 +93,10 @@ impl Webhooks {
             crds: Default::default(),
         });
         registrar.prepare(&stop).await;
-        tokio::select! { biased; () = stop.cancelled() => return, () = known.read_once() => {} }
+        tokio::select! { biased; () = life.cancelled() => {}, () = known.read_once() => {} }
+        if life.is_cancelled() {
+            return end_if_broken(&stop);
+        }
         let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
@@ -105,6 +109,7 @@ impl Webhooks {
             life.cancelled().await;
             // Whoever balances between replicas is told at once; whoever still comes is served for a while.
             shared.readiness.note(PART, false);
+            end_if_broken(&stop);
         };
         let (served, ()) = tokio::join!(serving, unready);
         if let Err(error) = served {
@@ -112,5 +117,14 @@ impl Webhooks {
         }
         keeping.abort();
         reading.into_iter().for_each(|reading| reading.abort());
+    }
+}
+
+/// Ends the process, to be started anew, if webhooks end though it was not asked to stop: what they go by has broken, and API
+/// servers wait for their answers.
+fn end_if_broken(stop: &CancellationToken) {
+    if !stop.is_cancelled() {
+        error!("webhooks have lost what they go by; the process ends, to begin anew");
+        stop.cancel();
     }
 }

@@ -75,9 +75,9 @@ impl Surroundings {
         may_have(&self.pools, name)
     }
 
-    /// The replacements of a namespace that can be read, by name.
+    /// The replacements of a namespace that can be read, by name; none where the kind is not installed any more.
     pub fn replacements(&self, namespace: &str) -> Vec<Arc<Replacement>> {
-        self.replacements.in_namespace(namespace)
+        if self.replacements.is_known() { self.replacements.in_namespace(namespace) } else { Vec::new() }
     }
 }
 

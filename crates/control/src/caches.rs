@@ -25,7 +25,7 @@ pub use watch::Watches;
 
 use crate::observed::{Observed, Wire};
 use crate::signal::Signal;
-use store::{Cached, Change, Index, Store};
+use store::{Cached, Change, Index, Key, Position, Store};
 
 /// The caches of a manager.
 #[derive(Clone)]
@@ -46,14 +46,17 @@ struct Cache<T: Cached> {
 
 struct Subscribers<T> {
     next: u64,
+    /// Whether the API server said last that it does not serve the kind.
+    is_missing: bool,
     all: BTreeMap<u64, UnboundedSender<Delivery<T>>>,
 }
 
 /// What a subscriber is told.
 enum Delivery<T> {
-    Change(Change<T>),
+    /// Something changed; and how far the view has come with it.
+    Change(Change<T>, Position),
     /// The view is whole, of a list that was begun in the term before this number.
-    Synced(u64),
+    Synced(u64, Position),
     /// The API server does not serve the kind.
     Missing,
 }
@@ -74,7 +77,7 @@ impl Caches {
         let stop = self.0.watches.stop.child_token();
         let cache = Arc::new(Cache {
             store: Arc::new(Store::default()),
-            subscribers: Mutex::new(Subscribers { next: 0, all: BTreeMap::new() }),
+            subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
             _watch: stop.clone().drop_guard(),
         });
         open.insert(TypeId::of::<T>(), Box::new(Arc::downgrade(&cache)));
@@ -87,21 +90,25 @@ impl<T: Cached> Cache<T> {
     /// Takes in an event of the watch, and has everybody told what it changed.
     fn take_in(&self, event: Event<Observed<T::Wire>>) -> Vec<Change<T>> {
         // Held over both: who comes meanwhile finds the change in the store, or is told of it.
-        let subscribers = lock(&self.subscribers);
+        let mut subscribers = lock(&self.subscribers);
         let is_whole = matches!(event, Event::InitDone);
         let changes = self.store.apply(event);
+        let position = self.store.position();
         for change in &changes {
-            subscribers.tell(|| Delivery::Change(change.clone()));
+            subscribers.tell(|| Delivery::Change(change.clone(), position));
         }
         if is_whole {
-            subscribers.tell(|| Delivery::Synced(self.store.synced()));
+            subscribers.is_missing = false;
+            subscribers.tell(|| Delivery::Synced(self.store.synced(), position));
         }
         changes
     }
 
     /// The API server does not serve the kind.
     fn note_missing(&self) {
-        lock(&self.subscribers).tell(|| Delivery::Missing);
+        let mut subscribers = lock(&self.subscribers);
+        subscribers.is_missing = true;
+        subscribers.tell(|| Delivery::Missing);
     }
 
     fn subscribe(&self, sender: UnboundedSender<Delivery<T>>) -> u64 {
@@ -110,10 +117,14 @@ impl<T: Cached> Cache<T> {
         for object in self.store.all().into_iter().filter(|_| !is_late) {
             let (key, new) = (object.meta().key.clone(), Some(object));
             // One that has ended already is told no more.
-            let _ = sender.send(Delivery::Change(Change::Object { key, old: None, new, listed: true }));
+            let change = Change::Object { key, old: None, new, listed: true };
+            let _ = sender.send(Delivery::Change(change, self.store.position()));
         }
-        if self.store.is_synced() {
-            let _ = sender.send(Delivery::Synced(self.store.synced()));
+        // What was known of a kind before it went is no view of it.
+        if subscribers.is_missing {
+            let _ = sender.send(Delivery::Missing);
+        } else if self.store.is_synced() {
+            let _ = sender.send(Delivery::Synced(self.store.synced(), self.store.position()));
         }
         subscribers.next += 1;
         let number = subscribers.next;
@@ -166,6 +177,8 @@ struct Told {
     /// The term in which the last list was begun whose outcome it was told, and one more.
     synced: Signal,
     is_missing: Signal,
+    /// How far the view had come with the last that it was told.
+    position: Arc<Mutex<Position>>,
 }
 
 async fn deliver<T: Cached>(
@@ -176,14 +189,16 @@ async fn deliver<T: Cached>(
 ) {
     while let Some(delivery) = deliveries.recv().await {
         match delivery {
-            Delivery::Change(change) => {
+            Delivery::Change(change, position) => {
                 if catch_unwind(AssertUnwindSafe(|| on_change(&change))).is_err() {
                     error!(kind = T::Wire::KIND.kind, "a subscriber panicked; what it is for begins anew");
                     life.cancel();
                     return;
                 }
+                *lock(&told.position) = position;
             }
-            Delivery::Synced(synced) => {
+            Delivery::Synced(synced, position) => {
+                *lock(&told.position) = position;
                 told.is_missing.set(0);
                 told.synced.set(synced);
             }
@@ -218,6 +233,13 @@ impl<T: Cached> Subscription<T> {
     /// installed.
     pub fn is_known(&self) -> bool {
         self.told.synced.get() != 0 && self.told.is_missing.get() == 0
+    }
+}
+
+impl<T: Cached> Subscription<T> {
+    /// Whether it was told our own last write to this object, whichever family made it. Decide nothing about it before.
+    pub fn caught_up(&self, key: &Key) -> bool {
+        self.cache.store.includes_write(key, *lock(&self.told.position))
     }
 }
 

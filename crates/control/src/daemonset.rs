@@ -154,7 +154,9 @@ impl Reconcile for DaemonSets {
         let text = format!("the last look at it failed: {}", failure.text);
         self.report(&set, RECONCILE_FAILED, text.clone());
         memory.failure = Some(Problem::new(RECONCILE_FAILED, text));
-        let told = match self.standing(&set, &memory) {
+        // Counts of the set as it was are not told of what it is.
+        let is_of_it = !memory.is_stale && memory.set.as_ref().is_some_and(|known| set.asks_as(known));
+        let told = match self.standing(&set, &memory).filter(|_| is_of_it) {
             Some(standing) => self.tell(&set, &mut memory, &standing).await.map(|_| ()),
             None => self.tell_failures(&set, &mut memory).await.map(|_| ()),
         };

@@ -103,7 +103,7 @@ impl Groups {
         let known = Arc::<Mutex<Known>>::default();
         let (groups, nodes) = (parts.caches.open(), parts.caches.open());
         let on_group = on_group(nodes.store(), known.clone(), queue.clone(), parts.metrics.clone());
-        let on_node = on_node(known.clone(), queue.clone(), parts.metrics.clone());
+        let on_node = on_node(nodes.store(), known.clone(), queue.clone(), parts.metrics.clone());
         let (groups, nodes) = (groups.subscribe(&parts.stop, on_group), nodes.subscribe(&parts.stop, on_node));
         let (client, env, recorder) = (parts.client.clone(), parts.env.clone(), parts.recorder.clone());
         (Arc::new(Self { client, env, groups, nodes, known, recorder, last_writes: Mutex::default() }), queue)
@@ -123,7 +123,7 @@ impl Groups {
             Outcome::Written(version) => self.groups.wrote(key, version),
             Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
             // The world moved on between look and write: look again.
-            Outcome::Conflict | Outcome::Gone | Outcome::NameTaken => return Ok(Ended::Failed),
+            Outcome::Missing | Outcome::Conflict | Outcome::Gone | Outcome::NameTaken => return Ok(Ended::Failed),
         }
         self.last_writes
             .lock()
@@ -175,6 +175,7 @@ fn on_group(
 
 /// What a change of a node means: look at the groups that it joined or left.
 fn on_node(
+    nodes: Arc<Store<Node>>,
     known: Arc<Mutex<Known>>,
     queue: Arc<Queue<Key>>,
     metrics: Arc<crate::metrics::Metrics>,
@@ -187,7 +188,8 @@ fn on_node(
             return;
         }
         let membership = &mut known.lock().unwrap_or_else(PoisonError::into_inner).membership;
-        let affected = match new {
+        // As it is now: a group that came meanwhile was held against that, and must not see an older one after it.
+        let affected = match nodes.get(key) {
             Some(node) => membership.node_changed(&key.name, &node.labels),
             None if is_on(Mutant::LeaversKept) => Default::default(),
             None => membership.node_removed(&key.name),

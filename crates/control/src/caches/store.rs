@@ -194,6 +194,18 @@ struct Listing {
     newest: u64,
 }
 
+/// So many of our own writes are kept before those are dropped that the view includes.
+const MOST_WRITES: usize = 16_384;
+
+/// How far a view has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    /// The newest version up to which it is complete.
+    pub version: u64,
+    /// How many lists it has taken in.
+    pub lists_done: u64,
+}
+
 #[derive(Clone, Copy)]
 struct Write {
     version: u64,
@@ -334,26 +346,43 @@ impl<T: Cached> Store<T> {
         state.listing = None;
     }
 
+    /// How far the view has come.
+    pub fn position(&self) -> Position {
+        let state = self.read();
+        Position { version: state.position, lists_done: state.lists_done }
+    }
+
     /// Remembers that we wrote this version of an object.
     pub fn wrote(&self, key: &Key, version: u64) {
         let mut state = self.write();
+        state.forget_old_writes();
         let lists_begun = state.lists_begun;
-        state.writes.insert(key.clone(), Write { version, lists_begun });
+        // Answers may come in another order than the writes were done in.
+        let write = state.writes.entry(key.clone()).or_insert(Write { version, lists_begun });
+        *write = Write { version: version.max(write.version), lists_begun };
     }
 
-    /// Whether the view includes our own last write to this object. Decide nothing about it before.
+    /// Whether a view that has come so far includes our own last write to this object.
+    pub fn includes_write(&self, key: &Key, at: Position) -> bool {
+        let write = self.read().writes.get(key).copied();
+        write.is_none_or(|write| at.version >= write.version || at.lists_done > write.lists_begun)
+    }
+
+    /// Whether this view does.
     pub fn caught_up(&self, key: &Key) -> bool {
-        let Some(write) = self.read().writes.get(key).copied() else { return true };
-        let mut state = self.write();
-        let seen = state.position >= write.version || state.lists_done > write.lists_begun;
-        if seen {
-            state.writes.remove(key);
-        }
-        seen
+        self.includes_write(key, self.position())
     }
 }
 
 impl<T: Cached> State<T> {
+    /// Drops writes that the view includes, once there are many.
+    fn forget_old_writes(&mut self) {
+        if self.writes.len() >= MOST_WRITES {
+            let (position, lists_done) = (self.position, self.lists_done);
+            self.writes.retain(|_, write| position < write.version && lists_done <= write.lists_begun);
+        }
+    }
+
     fn put(&mut self, observed: Observed<T::Wire>, listing: bool) -> Option<Change<T>> {
         let uid = observed.uid().unwrap_or_default();
         let name = Key::new(&observed.namespace().unwrap_or_default(), &observed.name_any());

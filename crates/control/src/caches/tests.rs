@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::slim::{Node, NodeWire};
-use store::Key;
 
 fn observed(name: &str, version: u64, zone: &str) -> Observed<NodeWire> {
     let metadata = serde_json::json!({"name": name, "uid": name, "resourceVersion": version.to_string(),
@@ -16,7 +15,7 @@ fn observed(name: &str, version: u64, zone: &str) -> Observed<NodeWire> {
 fn cache() -> Arc<Cache<Node>> {
     Arc::new(Cache {
         store: Arc::new(Store::default()),
-        subscribers: Mutex::new(Subscribers { next: 0, all: BTreeMap::new() }),
+        subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
         _watch: CancellationToken::new().drop_guard(),
     })
 }
@@ -128,6 +127,26 @@ async fn a_kind_that_is_not_installed_is_not_empty_but_unknown() {
         tokio::task::yield_now().await;
         assert!(!subscription.is_known(), "and went");
     }
+    let (late, _) = subscribe(&cache, &life);
+    late.settled().await;
+    assert!(!late.is_known(), "what was known before it went is no view of it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_counts_as_seen_once_the_subscriber_was_told() {
+    let (cache, life) = (cache(), CancellationToken::new());
+    let (release, is_released) = std::sync::mpsc::channel::<()>();
+    let slow = Opened(cache.clone()).subscribe(&life, move |_| _ = is_released.recv());
+    cache.take_in(Event::Init);
+    cache.take_in(Event::InitDone);
+    let key = Key::new("", "a");
+    cache.store.wrote(&key, 5);
+    cache.take_in(Event::Apply(observed("a", 5, "east")));
+    assert!(cache.store.caught_up(&key) && !slow.caught_up(&key), "it is in the store, and was not told yet");
+    drop(release);
+    while !slow.caught_up(&key) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
@@ -135,7 +154,7 @@ async fn the_watch_ends_with_the_last_who_reads() {
     let stop = CancellationToken::new();
     let cache: Arc<Cache<Node>> = Arc::new(Cache {
         store: Arc::new(Store::default()),
-        subscribers: Mutex::new(Subscribers { next: 0, all: BTreeMap::new() }),
+        subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
         _watch: stop.clone().drop_guard(),
     });
     let ended = Arc::new(AtomicUsize::new(0));

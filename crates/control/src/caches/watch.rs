@@ -23,6 +23,9 @@ use crate::writes::events::{EventType, Recorder, Report};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 
+/// A kind that is not installed is looked for this often: whoever waits for its CRD goes on soon after it is there.
+const LONGEST_MISSING: Duration = Duration::from_secs(2);
+
 /// What every watch needs.
 #[derive(Clone)]
 pub struct Watches {
@@ -160,8 +163,10 @@ impl<T: Cached> Watch<T> {
     /// After an error, until it is time to try again.
     async fn pause(&mut self, error: &watcher::Error) {
         let kind = T::Wire::KIND.kind;
-        let pause = self.retry.fail();
+        let mut pause = self.retry.fail();
         if is_missing(error) {
+            pause = pause.min(LONGEST_MISSING);
+
             if !std::mem::replace(&mut self.is_missing, true) {
                 info!(kind, "the API server does not serve the kind");
             }

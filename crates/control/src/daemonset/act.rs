@@ -103,7 +103,9 @@ impl DaemonSets {
                 }
             }
             let Some((action, key, sent)) = under_way.next().await else { break };
-            is_stopped |= matches!(sent, Sent::Came(Outcome::Refused(_) | Outcome::Unknown(_) | Outcome::Conflict));
+            let is_in_vain =
+                |outcome: &Outcome| !matches!(outcome, Outcome::Written(_) | Outcome::Gone | Outcome::NameTaken);
+            is_stopped |= matches!(&sent, Sent::Came(outcome) if is_in_vain(outcome));
             result = result.and(self.record(set, memory, &action, key, sent));
             memory.is_flowing = !is_stopped;
             if is_stopped {
@@ -161,7 +163,7 @@ impl DaemonSets {
                 memory.wrote(key.clone(), &action.node);
                 Ok(())
             }
-            Sent::Came(Outcome::Gone | Outcome::Conflict) => {
+            Sent::Came(Outcome::Gone | Outcome::Missing | Outcome::Conflict) => {
                 if is_new {
                     // That one was not made, nobody tells.
                     memory.is_stale = true;

@@ -139,7 +139,7 @@ impl DaemonSets {
                     is_all_done = false;
                     continue;
                 }
-                Outcome::Gone | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
+                Outcome::Gone | Outcome::Missing | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
             };
             self.stepped(set, memory, (steps::Step::History, &object), dropped)?;
         }

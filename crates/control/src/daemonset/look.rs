@@ -122,9 +122,14 @@ impl DaemonSets {
 
     /// Takes what has changed since, our own writes that have come back among it.
     pub(super) fn take_news(&self, set: &Set, memory: &mut Memory) -> Changes {
+        // First: what counts as seen was told, and is news by then.
+        let settled = memory.see(|pod| self.pods.caught_up(pod), |pod| self.pods.get(pod).is_some());
         let mut changes = self.news.take(&set.meta.key);
         memory.is_stale |= changes.is_stale;
-        changes.pods.extend(memory.see(|pod| self.pods.caught_up(pod), |pod| self.pods.get(pod).is_some()));
+        for pod in settled {
+            let key = Key { namespace: set.meta.key.namespace.clone(), name: pod.clone() };
+            changes.pods.entry(pod).or_insert_with(|| self.pods.get(&key));
+        }
         changes
     }
 
@@ -135,10 +140,14 @@ impl DaemonSets {
             self.take_in_node(memory, name);
         }
         let Some(mut known) = memory.known.take() else { return };
-        for name in &changes.pods {
-            let key = Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
-            let pod = self.pods.get(&key).filter(|pod| pod.owner.as_ref() == Some(&set.meta.uid));
-            let Some((node, pod)) = pod.as_ref().and_then(|pod| Some((pod.node.as_ref()?, pod))) else {
+        for (name, told) in &changes.pods {
+            // What was told before everything was looked at last is known, and maybe more.
+            let is_known = |pod: &Arc<Pod>| known.fleet.pod(name).is_some_and(|seen| seen.version > pod.meta.version);
+            if told.as_ref().is_some_and(is_known) {
+                continue;
+            }
+            let pod = told.as_ref().filter(|pod| pod.owner.as_ref() == Some(&set.meta.uid));
+            let Some((node, pod)) = pod.and_then(|pod| Some((pod.node.as_ref()?, pod))) else {
                 known.fleet.observe(name, None);
                 continue;
             };

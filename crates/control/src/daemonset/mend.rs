@@ -88,7 +88,7 @@ impl DaemonSets {
         let only = Preconditions { uid: Some(revision.meta.uid.to_string()), resource_version: None };
         match self.history(set).delete(&revision.meta.key.name, only).await {
             Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
-            Outcome::Written(_) | Outcome::Gone | Outcome::Conflict | Outcome::NameTaken => Ok(()),
+            Outcome::Written(_) | Outcome::Gone | Outcome::Missing | Outcome::Conflict | Outcome::NameTaken => Ok(()),
         }
     }
 }

@@ -19,8 +19,9 @@ use crate::worker::Reconcile;
 pub(super) struct Changes {
     /// Something that concerns more than single pods: everything is to be looked at anew.
     pub(super) is_stale: bool,
-    /// Names of pods.
-    pub(super) pods: BTreeSet<Arc<str>>,
+    /// Pods by name, as they were told last; nothing where one is gone. Not as the store has them, which may be ahead: of two
+    /// pods, one would be seen as it is and the other as it was before.
+    pub(super) pods: BTreeMap<Arc<str>, Option<Arc<Pod>>>,
     /// Names of nodes that came, went, or changed in something that the set reads.
     pub(super) nodes: BTreeSet<Arc<str>>,
 }
@@ -46,10 +47,10 @@ struct State {
 const MOST_NAMES: usize = 4096;
 
 impl Changes {
-    fn note_pod(&mut self, name: &Arc<str>) {
-        // Where everything is to be looked at anew, names are of no use.
+    fn note_pod(&mut self, name: &Arc<str>, pod: Option<&Arc<Pod>>) {
+        // Where everything is to be looked at anew, they are of no use.
         if !self.is_stale {
-            self.pods.insert(name.clone());
+            self.pods.insert(name.clone(), pod.cloned());
             self.bound();
         }
     }
@@ -157,7 +158,7 @@ impl News {
             let owners: BTreeSet<&Arc<str>> =
                 [old, new].into_iter().flatten().filter_map(|pod| pod.owner.as_ref()).collect();
             for owner in owners {
-                self.tell_owner(owner, |changes| changes.note_pod(&key.name));
+                self.tell_owner(owner, |changes| changes.note_pod(&key.name, new.as_ref()));
             }
             let is_known =
                 |new: &Pod| old.as_ref().is_some_and(|old| (&old.owner, &old.labels) == (&new.owner, &new.labels));

@@ -35,7 +35,9 @@ impl DaemonSets {
         let namespace = &set.meta.key.namespace;
         memory.keep_failures(Step::Owners, |object| self.is_here(namespace, object));
         let mut pods = self.pods.find(Pod::ORPHANS, namespace);
-        pods.extend(self.pods.find(Pod::BY_OWNER, &set.meta.uid));
+        // One elsewhere that names the set as its owner is not its own.
+        let owned = self.pods.find(Pod::BY_OWNER, &set.meta.uid).into_iter();
+        pods.extend(owned.filter(|pod| pod.meta.key.namespace == *namespace));
         let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
         // Of one that we have just written, or were told is another by now, our view is behind.
         let (open, orphans): (Vec<_>, Vec<_>) =
@@ -82,7 +84,7 @@ impl DaemonSets {
                 memory.wrote(key.clone(), &node);
                 Ok(())
             }
-            Outcome::Gone | Outcome::Conflict | Outcome::NameTaken => {
+            Outcome::Gone | Outcome::Missing | Outcome::Conflict | Outcome::NameTaken => {
                 memory.doubt(key.clone(), &node);
                 return Ok(false);
             }
@@ -104,7 +106,7 @@ impl DaemonSets {
             Ok(written) => {
                 self.revisions.wrote(&meta.key, version_of(&written.metadata));
                 memory.wrote_revision(Key::clone(&meta.key));
-                Ok(true)
+                self.stepped(set, memory, (Step::Owners, &object), Ok(())).map(|_| true)
             }
             Err(kube::Error::Api(error)) if error.code == 409 => {
                 if let Some(version) = history.version(&meta.key.name).await? {

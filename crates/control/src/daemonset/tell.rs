@@ -100,7 +100,7 @@ impl DaemonSets {
                 self.sets.wrote(key, version);
                 Ok(true)
             }
-            Outcome::Conflict | Outcome::Gone | Outcome::NameTaken => {
+            Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => {
                 let found = api.get_metadata_opt(&key.name).await?;
                 memory.is_to_wait_for(found.map(|found| version_of(&found.metadata)));
                 Ok(false)

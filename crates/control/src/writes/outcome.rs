@@ -22,8 +22,10 @@ pub enum Outcome {
     Written(u64),
     /// It was done: the object is gone.
     Gone,
-    /// Nothing was done: the object is gone, or another one, or has another version by now.
+    /// Nothing was done: the object is another one, or has another version by now.
     Conflict,
+    /// Nothing was done: there is no such object.
+    Missing,
     /// Nothing was done: the name is taken.
     NameTaken,
     /// Nothing was done: it is refused, and would be again.
@@ -90,7 +92,7 @@ impl Writer {
         self.patch(&meta.key.name, Some("status"), &Patch::Merge(whole)).await
     }
 
-    /// Deletes an object. One that is gone already, or is another by now, is a conflict.
+    /// Deletes an object.
     pub async fn delete(&self, name: &str, only: Option<Preconditions>) -> Outcome {
         let params = DeleteParams { preconditions: only, ..DeleteParams::default() };
         let request = match self.request().delete(name, &params).map_err(Error::BuildRequest) {
@@ -118,7 +120,8 @@ pub fn exactly(meta: &Meta) -> Preconditions {
 pub fn outcome(answer: Result<u64, Error>) -> Outcome {
     match answer {
         Ok(version) => Outcome::Written(version),
-        Err(Error::Api(status)) if [404, 409].contains(&status.code) => Outcome::Conflict,
+        Err(Error::Api(status)) if status.code == 409 => Outcome::Conflict,
+        Err(Error::Api(status)) if status.code == 404 => Outcome::Missing,
         Err(error) if is_refusal(&error) => Outcome::Refused(error),
         Err(error) => Outcome::Unknown(error),
     }
@@ -159,9 +162,8 @@ mod tests {
     fn only_an_answer_says_that_nothing_was_done() {
         let is_written = |answer| matches!(outcome(answer), Outcome::Written(7));
         assert!(is_written(Ok(7)));
-        for code in [404, 409] {
-            assert!(matches!(outcome(Err(refused(code, ""))), Outcome::Conflict), "{code}");
-        }
+        assert!(matches!(outcome(Err(refused(409, ""))), Outcome::Conflict));
+        assert!(matches!(outcome(Err(refused(404, ""))), Outcome::Missing));
         for error in
             [refused(403, ""), refused(422, ""), refused(429, ""), refused(500, "failed calling webhook \"a\"")]
         {
