@@ -114,17 +114,19 @@ impl<T: Cached> Cache<T> {
     fn subscribe(&self, sender: UnboundedSender<Delivery<T>>) -> u64 {
         let mut subscribers = lock(&self.subscribers);
         let is_late = !self.store.is_synced() && is_on(Mutant::LateSubscriberMisses);
+        // The watch waits for the subscribers' lock: the store does not move on meanwhile.
+        let position = self.store.position();
         for object in self.store.all().into_iter().filter(|_| !is_late) {
             let (key, new) = (object.meta().key.clone(), Some(object));
             // One that has ended already is told no more.
             let change = Change::Object { key, old: None, new, listed: true };
-            let _ = sender.send(Delivery::Change(change, self.store.position()));
+            let _ = sender.send(Delivery::Change(change, position));
         }
         // What was known of a kind before it went is no view of it.
         if subscribers.is_missing {
             let _ = sender.send(Delivery::Missing);
         } else if self.store.is_synced() {
-            let _ = sender.send(Delivery::Synced(self.store.synced(), self.store.position()));
+            let _ = sender.send(Delivery::Synced(self.store.synced(), position));
         }
         subscribers.next += 1;
         let number = subscribers.next;
@@ -234,9 +236,7 @@ impl<T: Cached> Subscription<T> {
     pub fn is_known(&self) -> bool {
         self.told.synced.get() != 0 && self.told.is_missing.get() == 0
     }
-}
 
-impl<T: Cached> Subscription<T> {
     /// Whether it was told our own last write to this object, whichever family made it. Decide nothing about it before.
     pub fn caught_up(&self, key: &Key) -> bool {
         self.cache.store.includes_write(key, *lock(&self.told.position))
