@@ -4,6 +4,7 @@
 
 pub mod cell;
 pub mod desired;
+pub mod failure;
 pub mod fleet;
 pub mod inplace;
 mod judge;

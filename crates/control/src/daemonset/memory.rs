@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dapple_plan::daemonset::failure::Failure;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Set;
 use super::known::{Known, Rendered};
-use super::steps::{Failure, Step};
+use super::steps::Step;
 use crate::caches::store::Key;
 use crate::proof::{Answers, ask_again_at};
 use crate::writes::ledger::Ledger;

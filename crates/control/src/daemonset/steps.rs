@@ -5,15 +5,13 @@
 
 use std::sync::Arc;
 
+use dapple_plan::daemonset::failure::Failure;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 
 use super::memory::Memory;
 use super::{DaemonSets, Set};
 use crate::writes::client::{in_words, is_not_leading};
-
-/// The first wait before a step that failed is tried again, and the longest, in seconds.
-const RETRY: (i64, i64) = (2, 60);
 
 /// A part of a look that can fail alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,17 +38,9 @@ impl Step {
     }
 }
 
-/// What failed, and when it is tried again.
-#[derive(Debug, Clone)]
-pub(super) struct Failure {
-    text: String,
-    times: u32,
-    until: i64,
-}
-
 impl DaemonSets {
     /// What a step has come to. An error that is the answer to its own request is this step's alone: it is noted, and
-    /// nothing is returned. Any other ends the look.
+    /// nothing is returned. Any other ends the look, as does one of the API server itself that may pass.
     pub(super) fn stepped<T>(
         &self,
         set: &Set,
@@ -69,20 +59,30 @@ impl DaemonSets {
         let place = (step, Arc::from(object));
         let text = format!("{object}: {}", in_words(&error));
         let before = memory.failed.get(&place);
-        if before.is_none_or(|before| before.text != text) {
-            self.report(set, step.reason(), text.clone());
+        let is_new = before.is_none_or(|before| !before.is_own() || before.text != text);
+        let failure = Failure::after(before, text.clone(), is_servers(&error), self.env.now().as_second());
+        let is_own = failure.is_own();
+        memory.failed.insert(place, failure);
+        if !is_own {
+            return Err(error);
         }
-        let times = before.map_or(0, |before| before.times).saturating_add(1);
-        let wait = RETRY.0.checked_shl(times - 1).unwrap_or(RETRY.1).clamp(RETRY.0, RETRY.1);
-        memory.failed.insert(place, Failure { text, times, until: self.env.now().as_second() + wait });
+        if is_new {
+            self.report(set, step.reason(), text);
+        }
         Ok(None)
     }
 }
 
 impl Memory {
+    /// Steps that fail, but for what may pass.
+    fn own_failures(&self) -> impl Iterator<Item = (&(Step, Arc<str>), &Failure)> {
+        self.failed.iter().filter(|(_, failure)| failure.is_own())
+    }
+
     /// What fails, for the status.
     pub(super) fn failures(&self) -> impl Iterator<Item = Problem> {
-        let of_steps = self.failed.iter().map(|((step, _), failure)| Problem::new(step.reason(), failure.text.clone()));
+        let of_steps =
+            self.own_failures().map(|((step, _), failure)| Problem::new(step.reason(), failure.text.clone()));
         self.failure.iter().cloned().chain(of_steps)
     }
 
@@ -93,17 +93,17 @@ impl Memory {
 
     /// Whether a step has failed about this object.
     pub(super) fn has_failed(&self, step: Step, object: &str) -> bool {
-        self.failed.contains_key(&(step, Arc::from(object)))
+        self.failed.get(&(step, Arc::from(object))).is_some_and(Failure::is_own)
     }
 
     /// Why the set is failing, in a word.
     pub(super) fn failing(&self) -> Option<&'static str> {
-        self.failed.keys().next().map(|(step, _)| step.reason())
+        self.own_failures().next().map(|((step, _), _)| step.reason())
     }
 
     /// When what failed is tried again.
     pub(super) fn retry_at(&self) -> Option<i64> {
-        self.failed.values().map(|failure| failure.until).min()
+        self.own_failures().map(|(_, failure)| failure.until()).min()
     }
 }
 
@@ -112,4 +112,9 @@ impl Memory {
 /// object has changed since.
 pub(super) fn is_of_request(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if ![409, 429].contains(&status.code)) && !is_not_leading(error)
+}
+
+/// Whether the API server says that the trouble is its own, or that of a webhook that it cannot call.
+fn is_servers(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code >= 500)
 }

@@ -307,9 +307,12 @@ impl Rollout {
             let is_touched = self.is_touched(place);
             let known = self.counted.entry(place.name().to_owned()).or_insert((now, is_touched));
             // One that another rollout has touched counts anew if its node has just become ready without a pod in service:
-            // whoever has not heard of that has no reason to count it any more.
-            let since = if known.1 && !is_touched { now } else { known.0 };
-            *known = (since, is_touched);
+            // a manager that has not heard of that has no reason to count it any more, even if it began there itself.
+            let is_anew = known.1 && !is_touched;
+            *known = (if is_anew { now } else { known.0 }, is_touched);
+            if is_anew {
+                self.begun.remove(place.name());
+            }
         }
         self.begun.retain(|name, _| places.iter().any(|place| place.name() == *name && !place.is_well(set, now)));
     }

@@ -1,8 +1,9 @@
 //! Steps that fail: each stops only itself, shows in the status, and recovers without help.
 
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::refused::{allow, forbid_on, is_forbidden};
@@ -74,6 +75,43 @@ async fn a_revision_that_cannot_be_written_holds_up_the_update_and_nothing_else(
     allow(&story, "no-revision").await;
     story.have_image(3, "agent:2").await;
     story.condition("Progressing", "False", "Complete").await;
+    story.condition("Degraded", "False", "AsExpected").await;
+}
+
+/// A webhook that the API server cannot call looks like trouble of its own, which mostly passes: only once it lasts, pods
+/// are made of the revision before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_cannot_be_called_holds_up_the_update_and_after_a_while_nothing_else() {
+    let story = started("dead-webhook").await;
+    let client = story.cluster.client().await.unwrap();
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(client);
+    let webhook = json!({
+        "metadata": {"name": "dead-webhook"},
+        "webhooks": [{
+            "name": "dead.example.com", "failurePolicy": "Fail", "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "timeoutSeconds": 1,
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": story.name}},
+            "rules": [{
+                "apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["controllerrevisions"],
+                "operations": ["CREATE"]}],
+        }],
+    });
+    webhooks.create(&PostParams::default(), &serde_json::from_value(webhook).unwrap()).await.unwrap();
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("it is not called", || async {
+        match story.revisions.create(&dry, &a_revision()).await {
+            Err(kube::Error::Api(error)) if error.code == 500 => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+    story.apply(&set(&story, "agent:2", 10)).await;
+    let message = story.condition("Degraded", "True", "FailedRevision").await;
+    assert!(message.contains("dead.example.com"), "{message}");
+    a_pod_is_made_anew(&story, "agent:1").await;
+    webhooks.delete("dead-webhook", &DeleteParams::default()).await.unwrap();
+    story.have_image(3, "agent:2").await;
     story.condition("Degraded", "False", "AsExpected").await;
 }
 
