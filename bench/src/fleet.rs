@@ -1,6 +1,5 @@
 //! A real control plane with kwok nodes, our manager beside it as a process of its own, and what both use up.
 
-use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dapple_control::env::Env;
-use dapple_control::family::Family;
+use dapple_control::families::DAEMON_SET;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_control::writes::rate::Limits;
@@ -33,7 +32,7 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
     let config =
         kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
     let options = Options {
-        families: BTreeSet::from([Family::DaemonSet]),
+        families: vec![DAEMON_SET],
         listen: ([127, 0, 0, 1], port.parse()?).into(),
         identity: format!("bench-{}", std::process::id()),
         namespace: "default".into(),

@@ -167,6 +167,13 @@ pub const POD: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plur
 /// Revisions.
 pub const CONTROLLER_REVISION: KindInfo =
     KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+/// Definitions of kinds.
+pub const CUSTOM_RESOURCE_DEFINITION: KindInfo = KindInfo {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    kind: "CustomResourceDefinition",
+    plural: "customresourcedefinitions",
+};
 
 /// A workload of Kubernetes.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dapple_control::family::Family;
+use dapple_control::families;
 use dapple_control::gates::Gates;
 use dapple_control::lease::LENGTHS;
 
@@ -263,7 +263,7 @@ pub(crate) struct ManagerArgs {
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// Families of APIs to serve.
-    #[arg(long, value_delimiter = ',', default_values_t = Family::ALL.map(|family| family.name().to_owned()))]
+    #[arg(long, value_delimiter = ',', default_values_t = families::ALL.map(|family| family.name.to_owned()))]
     pub(crate) families: Vec<String>,
     /// Where /healthz, /readyz and /metrics are served.
     #[arg(long, default_value = "127.0.0.1:9440")]
@@ -281,7 +281,7 @@ pub(crate) struct ManagerArgs {
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
     /// Features to switch on or off, such as AdvancedDaemonSetNodeLabelPatches=false.
-    #[arg(long, value_name = "NAME=BOOL,...", default_value = "")]
+    #[arg(long, value_name = "NAME=BOOL,...", default_value = "", value_parser = families::gates)]
     pub(crate) feature_gates: Gates,
     /// Requests to the API server per second in the long run.
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]

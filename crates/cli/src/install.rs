@@ -8,7 +8,7 @@ use dapple_admit::install::install_configurations;
 use dapple_admit::unregister::unregister;
 use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
-use dapple_control::family::way_over;
+use dapple_control::families::way_over;
 use dapple_control::install::{apply_yaml, install_crds, install_policies, wait_until_gone};
 use dapple_control::partition::off;
 use dapple_control::uninstall::{leader, remove, remove_yaml};

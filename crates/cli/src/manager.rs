@@ -1,6 +1,5 @@
 //! `dapple manager`.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use dapple_admit::hooks::Reach;
 use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
 use dapple_control::env::Env;
-use dapple_control::family::Family;
+use dapple_control::families;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{Options, run as run_manager};
 use dapple_control::writes::rate::Limits;
@@ -81,13 +80,12 @@ fn log(args: &ManagerArgs) -> anyhow::Result<()> {
 }
 
 fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
-    let families = args.families.iter().map(|name| name.parse::<Family>().map_err(anyhow::Error::msg));
     let limits = Limits { per_second: args.kube_api_qps.into(), burst: args.kube_api_burst.into() };
     let duration = args.lease_duration;
     // The same proportions as Kubernetes' own 15, 10 and 2 seconds.
     let terms = Terms { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 };
     Ok(Options {
-        families: families.collect::<Result<BTreeSet<_>, _>>().context("--families")?,
+        families: families::find(&args.families).map_err(anyhow::Error::msg).context("--families")?,
         listen: args.listen,
         identity: identity(env),
         namespace: args.namespace.clone(),
@@ -95,7 +93,7 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
         terms,
         limits,
         workers: args.workers.into(),
-        gates: args.feature_gates,
+        gates: args.feature_gates.clone(),
     })
 }
 

@@ -100,7 +100,7 @@ async fn forecast(live: &Live, next: &World, plan: &Plan) -> anyhow::Result<Opti
     let reading = live::rollout_of(&live.client, namespace, selector, &mut cluster);
     with_notice(&format!("reading the pods of {} ...", plan.object), reading).await?;
     let applied = applied(now, set)?;
-    let forecast = cluster.forecast(&applied, Gates::default(), Timestamp::now());
+    let forecast = cluster.forecast(&applied, &Gates::default(), Timestamp::now());
     forecast.map(Some).map_err(|error| anyhow!("{}: {error}", plan.object))
 }
 

@@ -11,6 +11,7 @@ mod known;
 mod look;
 mod memory;
 mod mend;
+mod metrics;
 mod news;
 mod own;
 mod pod;
@@ -25,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dapple_api::kinds;
 use dapple_plan::daemonset::status::Problem;
 use kube::Client;
 use tracing::warn;
@@ -35,19 +37,38 @@ use crate::caches::Subscription;
 use crate::caches::store::{Change, Key};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
-use crate::family::Parts;
+use crate::family::{Controller, Family, Parts};
+use crate::gates::Gate;
 use crate::history::History;
-use crate::metrics::Metrics;
 use crate::observed::Wire;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Node, Pod, Revision};
-use crate::worker::Reconcile;
+use crate::worker::{Reconcile, started};
 use crate::writes::client::in_words;
 use crate::writes::events::Recorder;
 
 use cache::SetRevision;
 use memory::Memory;
+use metrics::PatchMetrics;
 use news::News;
+
+/// Patches by node label, on by default. Off: patches stay stored, new pods get the template as it is, and those that run
+/// count as current until the template changes.
+pub const NODE_LABEL_PATCHES: Gate = Gate { name: "AdvancedDaemonSetNodeLabelPatches", default: true };
+
+/// The family.
+pub const FAMILY: Family = Family {
+    name: "daemonset",
+    needs: &[&kinds::DAEMON_SET],
+    is_adoptable: true,
+    controllers: &[Controller {
+        name: DaemonSets::NAME,
+        reads: &[kinds::DAEMON_SET.at, kinds::CONTROLLER_REVISION, kinds::POD, kinds::NODE],
+        start: |parts| started(DaemonSets::start(parts), parts),
+    }],
+    gates: &[&NODE_LABEL_PATCHES],
+    register: |metrics| _ = metrics.of_family::<PatchMetrics>(),
+};
 
 /// What is said of a set that no look at comes to its end.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
@@ -58,7 +79,7 @@ pub struct DaemonSets {
     client: Client,
     env: Env,
     recorder: Arc<Recorder>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<PatchMetrics>,
     ignores_patches: bool,
     sets: Subscription<Set>,
     revisions: Subscription<Revision>,
@@ -77,11 +98,13 @@ impl DaemonSets {
         let revisions = caches.open().indexed_by([Revision::BY_OWNER, Revision::ORPHANS]);
         let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
         let news = Arc::new(News::new(queue.clone(), parts.metrics.clone(), sets.store()));
-        let (mut on_set, metrics, recorder) = (news.clone().on_set(), parts.metrics.clone(), parts.recorder.clone());
+        let (mut on_set, recorder) = (news.clone().on_set(), parts.recorder.clone());
+        let (metrics, measured) =
+            (parts.metrics.of_family::<PatchMetrics>(), parts.metrics.of_family::<PatchMetrics>());
         let on_set = move |change: &Change<Set>| {
             // A standby, which works on nothing, may have led before.
             if let Change::Object { key, new: None, .. } = change {
-                metrics.forget_set(key);
+                measured.forget(key);
                 recorder.forget(SetWire::KIND, key);
             }
             on_set(change);
@@ -90,8 +113,8 @@ impl DaemonSets {
             client: parts.client.clone(),
             env: parts.env.clone(),
             recorder: parts.recorder.clone(),
-            metrics: parts.metrics.clone(),
-            ignores_patches: !parts.gates.node_label_patches,
+            metrics,
+            ignores_patches: !parts.gates.is_on(&NODE_LABEL_PATCHES),
             sets: sets.subscribe(life, on_set),
             revisions: revisions.subscribe(life, news.clone().on_revision()),
             pods: pods.subscribe(life, news.clone().on_pod()),

@@ -1,36 +1,37 @@
 //! Features that can be switched off, as `--feature-gates NAME=true,NAME=false`.
 
-use std::str::FromStr;
+use std::collections::BTreeMap;
 
-/// The patches of a DaemonSet, on by default. Off: patches stay stored, new pods get the template as it is, and those
-/// that run count as current until the template changes.
-const NODE_LABEL_PATCHES: &str = "AdvancedDaemonSetNodeLabelPatches";
-
-/// What is switched on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gates {
-    /// Whether the patches of DaemonSets are served.
-    pub node_label_patches: bool,
+/// A feature that can be switched. The family that has it names it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Gate {
+    /// Its name, as users write it.
+    pub name: &'static str,
+    /// Whether it is on where users say nothing.
+    pub default: bool,
 }
 
-impl Default for Gates {
-    fn default() -> Self {
-        Self { node_label_patches: true }
+/// What is switched, and how.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gates(BTreeMap<&'static str, bool>);
+
+impl Gates {
+    /// Whether a feature is on.
+    pub fn is_on(&self, gate: &Gate) -> bool {
+        self.0.get(gate.name).copied().unwrap_or(gate.default)
     }
-}
 
-impl FromStr for Gates {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
+    /// Reads what users write. `known`: all features that there are.
+    pub fn parse(text: &str, known: &[&'static Gate]) -> Result<Self, String> {
         let mut gates = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not of the form NAME=true"))?;
             let is_on = value.parse().map_err(|_| format!("{name} is {value:?}: use true or false"))?;
-            match name {
-                NODE_LABEL_PATCHES => gates.node_label_patches = is_on,
-                _ => return Err(format!("no feature gate {name:?}; there is: {NODE_LABEL_PATCHES}")),
-            }
+            let Some(gate) = known.iter().find(|gate| gate.name == name) else {
+                let names: Vec<&str> = known.iter().map(|gate| gate.name).collect();
+                return Err(format!("no feature gate {name:?}; there is: {}", names.join(", ")));
+            };
+            gates.0.insert(gate.name, is_on);
         }
         Ok(gates)
     }
@@ -40,16 +41,21 @@ impl FromStr for Gates {
 mod tests {
     use super::*;
 
+    const SAILS: Gate = Gate { name: "Sails", default: true };
+    const OARS: Gate = Gate { name: "Oars", default: false };
+
     #[test]
     fn gates_are_read_by_name() {
-        assert_eq!("".parse(), Ok(Gates { node_label_patches: true }));
-        assert_eq!("AdvancedDaemonSetNodeLabelPatches=false".parse(), Ok(Gates { node_label_patches: false }));
+        let parse = |text| Gates::parse(text, &[&SAILS, &OARS]);
+        let states = |text| parse(text).map(|gates| [&SAILS, &OARS].map(|gate| gates.is_on(gate)));
+        assert_eq!(states(""), Ok([true, false]));
+        assert_eq!(states("Sails=false, Oars=true"), Ok([false, true]));
         for (text, expected) in [
-            ("Patches=true", "no feature gate \"Patches\""),
-            ("AdvancedDaemonSetNodeLabelPatches", "NAME=true"),
-            ("AdvancedDaemonSetNodeLabelPatches=on", "use true or false"),
+            ("Rudder=true", "no feature gate \"Rudder\"; there is: Sails, Oars"),
+            ("Sails", "NAME=true"),
+            ("Sails=on", "use true or false"),
         ] {
-            let error = text.parse::<Gates>().unwrap_err();
+            let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
+use dapple_api::kinds;
 use dapple_plan::group::{Membership, Roll, Rule, status};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -18,13 +19,27 @@ use crate::caches::Subscription;
 use crate::caches::store::{Cached, Change, Key, Meta, Store};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
-use crate::family::Parts;
+use crate::family::{Controller, Family, Parts};
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Interner, Node};
-use crate::worker::Reconcile;
+use crate::worker::{Reconcile, started};
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
+
+/// The family.
+pub const FAMILY: Family = Family {
+    name: "group",
+    needs: &[&kinds::NODE_GROUP],
+    is_adoptable: false,
+    controllers: &[Controller {
+        name: Groups::NAME,
+        reads: &[kinds::NODE_GROUP.at, kinds::NODE],
+        start: |parts| started(Groups::start(parts), parts),
+    }],
+    gates: &[],
+    register: |_| {},
+};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
 /// A group's status names all its nodes, so a thousand nodes that join one by one must not cause a thousand writes.
@@ -53,7 +68,7 @@ struct GroupMeta {
 }
 
 impl Wire for GroupWire {
-    const KIND: KindInfo = dapple_api::kinds::NODE_GROUP.at;
+    const KIND: KindInfo = kinds::NODE_GROUP.at;
 }
 
 impl Cached for Group {

@@ -1,28 +1,25 @@
 //! The manager: everything in this crate, put together.
 
-use std::collections::BTreeSet;
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::caches::{Caches, Watches};
-use crate::daemonset::DaemonSets;
 use crate::env::Env;
 use crate::family::{Family, Parts};
 use crate::gates::Gates;
-use crate::group::Groups;
 use crate::lease::{Elector, Fence, Terms};
 use crate::metrics::Metrics;
-use crate::queue::Queue;
 use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
+use crate::served::Served;
 use crate::signal::Signal;
-use crate::worker::{self, Reconcile};
 use crate::writes::client::{Guarded, connect};
 use crate::writes::events::Recorder;
 use crate::writes::rate::Limits;
@@ -40,7 +37,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Which families to serve.
-    pub families: BTreeSet<Family>,
+    pub families: Vec<&'static Family>,
     /// Where health and metrics are served.
     pub listen: SocketAddr,
     /// Who we are, in the lease and in events. Unlike every other process there ever was.
@@ -167,22 +164,27 @@ pub async fn work<F: Future<Output = ()>>(
         env: env.clone(),
         stop: stop.clone(),
     };
-    options.families.iter().for_each(|family| readiness.note(family.name(), false));
+    for family in &options.families {
+        readiness.note(family.name, false);
+        (family.register)(&metrics);
+    }
     // Before anything is listed: what was listed before a term began has to be listed again.
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
     let mut families = JoinSet::new();
     for family in &options.families {
         let parts = Parts {
-            client: clients.of(family.name()),
+            client: clients.of(family.name),
             env: env.clone(),
             metrics: metrics.clone(),
             recorder: recorder.clone(),
-            gates: options.gates,
+            gates: options.gates.clone(),
+            workers: options.workers,
+            leading: leading.clone(),
             recovery: recovery.clone(),
             caches: caches.clone(),
             stop: stop.clone(),
         };
-        families.spawn(run_family(*family, parts, readiness.clone(), options.workers, leading.clone()));
+        families.spawn(run_family(family, parts, readiness.clone()));
     }
     // The lease is held while work under way ends.
     let idle = async move {
@@ -195,32 +197,20 @@ pub async fn work<F: Future<Output = ()>>(
 }
 
 /// Serves a family whenever the cluster lets it, until stopped.
-async fn run_family(family: Family, parts: Parts, readiness: Readiness, workers: usize, leading: Signal) {
+async fn run_family(family: &'static Family, parts: Parts, readiness: Readiness) {
     let stop = parts.stop.clone();
+    let served = Served::follow(family, &parts, &stop);
     while !stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
-        let ours =
-            family.ours(&parts.client, &parts.recovery, &parts.metrics, |known| readiness.note(family.name(), known));
+        let ours = served.until_ours(|known| readiness.note(family.name, known));
         tokio::select! { biased; () = stop.cancelled() => return, () = ours => {} }
-        readiness.note(family.name(), false);
+        readiness.note(family.name, false);
         let parts = Parts { stop: parts.stop.child_token(), ..parts.clone() };
-        let on_ready = || readiness.note(family.name(), true);
-        let work = async {
-            // Dropped when it ends, and so are its subscriptions.
-            match family {
-                Family::DaemonSet => {
-                    run_controller(DaemonSets::start(&parts), &parts, workers, leading.clone(), on_ready).await;
-                }
-                Family::Group => {
-                    run_controller(Groups::start(&parts), &parts, workers, leading.clone(), on_ready).await;
-                }
-            }
-        };
-        let mut work = std::pin::pin!(work);
+        let mut work = std::pin::pin!(run_controllers(family, &parts, || readiness.note(family.name, true)));
         let is_broken = tokio::select! {
             biased;
             () = &mut work => true,
-            () = family.not_ours(&parts.client, &parts.metrics) => false,
+            () = served.until_not_ours() => false,
         };
         if is_broken {
             // Or the manager stops.
@@ -232,27 +222,15 @@ async fn run_family(family: Family, parts: Parts, readiness: Readiness, workers:
     }
 }
 
-/// Runs a controller until its family ends. `on_ready` is called when it has its first full view.
-async fn run_controller<C: Reconcile>(
-    (controller, queue): (Arc<C>, Arc<Queue<C::Key>>),
-    parts: &Parts,
-    workers: usize,
-    leading: Signal,
-    on_ready: impl FnOnce(),
-) {
-    let work = worker::run(
-        controller.clone(),
-        queue,
-        workers,
-        leading,
-        parts.recovery.clone(),
-        parts.metrics.clone(),
-        parts.stop.clone(),
-    );
+/// Runs the controllers of a family until it is stopped. `on_ready` is called when all of them have their first full view.
+/// Their subscriptions are dropped with them.
+async fn run_controllers(family: &Family, parts: &Parts, on_ready: impl FnOnce()) {
+    let started = family.controllers.iter().map(|controller| (controller.start)(parts));
+    let (views, work): (Vec<_>, Vec<_>) = started.map(|of| (of.ready, of.work)).unzip();
     let ready = async {
-        controller.ready(0).await;
+        join_all(views).await;
         on_ready();
         pending::<()>().await;
     };
-    tokio::select! { biased; () = work => {}, () = ready => {} }
+    tokio::select! { biased; _ = join_all(work) => {}, () = ready => {} }
 }

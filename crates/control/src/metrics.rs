@@ -1,7 +1,8 @@
 //! Metrics, named as controller-runtime names them where it has a name.
 
+use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -13,8 +14,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::caches::store::Key;
-
 /// One label.
 type One = [(&'static str, String); 1];
 /// Two labels.
@@ -25,12 +24,12 @@ type Refresh = Box<dyn Fn(&Metrics) -> Option<()> + Send + Sync>;
 type Float = Gauge<f64, std::sync::atomic::AtomicU64>;
 
 const SECONDS: [f64; 12] = [0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
-/// A patch is applied in microseconds.
-const PATCH_SECONDS: [f64; 11] = [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 0.01, 0.1, 1.0];
 
 /// Everything dapple counts and measures.
 pub struct Metrics {
-    registry: Registry,
+    registry: Mutex<Registry>,
+    /// By type: metrics that a family has of its own.
+    of_families: Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     before_scrape: Mutex<Vec<Refresh>>,
     reconciles: Family<Two, Counter>,
     reconcile_errors: Family<One, Counter>,
@@ -49,12 +48,15 @@ pub struct Metrics {
     malformed: Family<One, Counter>,
     failing: Family<Two, Gauge>,
     family_serving: Family<One, Gauge>,
-    patches_applied: Family<Two, Counter>,
-    patches_errors: Family<Two, Counter>,
-    patches_seconds: Family<Two, Histogram>,
     admissions: Family<Two, Counter>,
     admission_seconds: Family<One, Histogram>,
     connections_closed: Family<Two, Counter>,
+}
+
+/// Metrics that one family has of its own.
+pub trait FamilyMetrics: Send + Sync + 'static {
+    /// Makes them known, at zero.
+    fn register(registry: &mut Registry) -> Self;
 }
 
 /// How a reconcile ended.
@@ -86,10 +88,6 @@ fn one(key: &'static str, value: &str) -> One {
     [(key, value.to_owned())]
 }
 
-fn of_set(set: &Key) -> Two {
-    [("namespace", set.namespace.to_string()), ("name", set.name.to_string())]
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -99,8 +97,9 @@ impl Default for Metrics {
 impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
-        let mut metrics = Self {
-            registry: Registry::default(),
+        let metrics = Self {
+            registry: Mutex::default(),
+            of_families: Mutex::default(),
             before_scrape: Mutex::default(),
             reconciles: Family::default(),
             reconcile_errors: Family::default(),
@@ -119,20 +118,19 @@ impl Metrics {
             malformed: Family::default(),
             failing: Family::default(),
             family_serving: Family::default(),
-            patches_applied: Family::default(),
-            patches_errors: Family::default(),
-            patches_seconds: Family::new_with_constructor(|| Histogram::new(PATCH_SECONDS)),
             admissions: Family::default(),
             admission_seconds: Family::new_with_constructor(seconds_histogram),
             connections_closed: Family::default(),
         };
-        metrics.register_standard();
-        metrics.register_ours();
+        {
+            let mut registry = metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
+            metrics.register_standard(&mut registry);
+            metrics.register_ours(&mut registry);
+        }
         metrics
     }
 
-    fn register_standard(&mut self) {
-        let registry = &mut self.registry;
+    fn register_standard(&self, registry: &mut Registry) {
         let name = |suffix: &str| format!("controller_runtime_{suffix}");
         registry.register(name("reconcile"), "Reconciliations per controller and result", self.reconciles.clone());
         registry.register(name("reconcile_errors"), "Failed reconciliations", self.reconcile_errors.clone());
@@ -150,8 +148,7 @@ impl Metrics {
         registry.register("leader_election_master_status", help, self.leading.clone());
     }
 
-    fn register_ours(&mut self) {
-        let registry = &mut self.registry;
+    fn register_ours(&self, registry: &mut Registry) {
         registry.register("dapple_cache_objects", "Objects in the cache", self.cache_objects.clone());
         let age = self.watch_age.clone();
         let help = "Time since a watch last told anything; that of a quiet kind grows";
@@ -163,21 +160,25 @@ impl Metrics {
         registry.register("dapple_failing_objects", help, self.failing.clone());
         let help = "1 while a family is served, 0 while its API is missing or another product's";
         registry.register("dapple_family_serving", help, self.family_serving.clone());
-        let help = "Patches applied to pods that were made or changed";
-        registry.register("daemonset_patches_applied", help, self.patches_applied.clone());
-        let help = "Times a node could not be given its patched pod: a patch does not apply, or the pod is refused";
-        registry.register("daemonset_patches_errors", help, self.patches_errors.clone());
         let name = |suffix: &str| format!("dapple_admission_{suffix}");
         registry.register(name("requests"), "Admission requests per webhook and answer", self.admissions.clone());
         let seconds = self.admission_seconds.clone();
         registry.register_with_unit(name("duration"), "Time to answer an admission request", Unit::Seconds, seconds);
         let help = "Connections that were closed for another one (crowded), or took too long (late), or got no place (refused)";
         registry.register("dapple_connections_closed", help, self.connections_closed.clone());
-        let seconds = self.patches_seconds.clone();
-        let help = "Time to apply the patches of one kind of node to the template";
-        registry.register_with_unit("daemonset_patches_duration", help, Unit::Seconds, seconds);
         let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("dapple_build", "The build that runs", build);
+    }
+
+    /// Metrics that a family has of its own. They are made known once, however often the family begins anew.
+    pub fn of_family<M: FamilyMetrics>(&self) -> Arc<M> {
+        let mut known = self.of_families.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known.get(&TypeId::of::<M>()).and_then(|known| known.clone().downcast().ok()) {
+            return known;
+        }
+        let made = Arc::new(M::register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner)));
+        known.insert(TypeId::of::<M>(), made.clone());
+        made
     }
 
     /// Calls `refresh` before each scrape, for gauges that are read off something else, until it returns `None`.
@@ -189,7 +190,7 @@ impl Metrics {
     pub fn text(&self) -> Result<String, std::fmt::Error> {
         self.before_scrape.lock().unwrap_or_else(PoisonError::into_inner).retain(|refresh| refresh(self).is_some());
         let mut text = String::new();
-        encode(&mut text, &self.registry)?;
+        encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
         Ok(text)
     }
 
@@ -274,33 +275,6 @@ impl Metrics {
         self.admission_seconds.get_or_create(&one("webhook", webhook)).observe(took.as_secs_f64());
     }
 
-    /// So many patches went into a pod of a DaemonSet.
-    pub fn patches_applied(&self, set: &Key, patches: usize) {
-        if patches > 0 {
-            self.patches_applied.get_or_create(&of_set(set)).inc_by(patches as u64);
-        }
-    }
-
-    /// So many nodes could not be given what patches make of the template.
-    pub fn patches_failed(&self, set: &Key, nodes: usize) {
-        if nodes > 0 {
-            self.patches_errors.get_or_create(&of_set(set)).inc_by(nodes as u64);
-        }
-    }
-
-    /// Patches were applied to the template.
-    pub fn patches_rendered(&self, set: &Key, took: Duration) {
-        self.patches_seconds.get_or_create(&of_set(set)).observe(took.as_secs_f64());
-    }
-
-    /// A DaemonSet is gone, and its metrics with it.
-    pub fn forget_set(&self, set: &Key) {
-        let labels = of_set(set);
-        self.patches_applied.remove(&labels);
-        self.patches_errors.remove(&labels);
-        self.patches_seconds.remove(&labels);
-    }
-
     /// Whether a family is served.
     pub fn family_serving(&self, family: &str, serving: bool) {
         self.family_serving.get_or_create(&one("family", family)).set(i64::from(serving));
@@ -338,36 +312,5 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-    }
-
-    #[test]
-    fn patches_are_counted_by_set_and_gone_with_it() {
-        let metrics = Metrics::new();
-        let (one, other) = (Key::new("default", "one"), Key::new("default", "other"));
-        for set in [&one, &other] {
-            metrics.patches_applied(set, 2);
-            metrics.patches_failed(set, 3);
-            metrics.patches_rendered(set, Duration::from_micros(20));
-        }
-        let lines = |set: &Key| -> Vec<String> {
-            let label = format!(r#"name="{}""#, set.name);
-            let text = metrics.text().expect("it encodes");
-            text.lines().filter(|line| line.contains(&label)).map(str::to_owned).collect()
-        };
-        let found = lines(&one);
-        for line in [
-            r#"daemonset_patches_applied_total{namespace="default",name="one"} 2"#,
-            r#"daemonset_patches_errors_total{namespace="default",name="one"} 3"#,
-            r#"daemonset_patches_duration_seconds_count{namespace="default",name="one"} 1"#,
-            r#"daemonset_patches_duration_seconds_bucket{le="0.000025",namespace="default",name="one"} 1"#,
-        ] {
-            assert!(found.iter().any(|found| found == line), "{line} is not in\n{found:#?}");
-        }
-        metrics.forget_set(&one);
-        assert_eq!(lines(&one), Vec::<String>::new());
-        assert!(!lines(&other).is_empty());
-        metrics.patches_applied(&one, 0);
-        metrics.patches_failed(&one, 0);
-        assert_eq!(lines(&one), Vec::<String>::new(), "nothing is nothing to tell");
     }
 }

@@ -16,6 +16,8 @@ use serde_json::value::RawValue;
 pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Where the API server keeps it.
     const KIND: KindInfo;
+    /// Whether metadata is all that is asked for: the API server sends nothing else then.
+    const IS_METADATA: bool = false;
 }
 
 /// An object from the watch: its wire form, or why that could not be read.
@@ -87,6 +89,10 @@ impl<W: Wire> kube::Resource for Observed<W> {
 
     fn plural((): &()) -> Cow<'_, str> {
         W::KIND.plural.into()
+    }
+
+    fn metadata_api() -> bool {
+        W::IS_METADATA
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -8,10 +8,12 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+mod crd;
 mod node;
 mod pod;
 mod revision;
 
+pub use crd::{Crd, CrdWire};
 pub use node::{Node, NodeWire, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
 pub use revision::{Controller, Revision, RevisionWire};

@@ -11,10 +11,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::failing::{Failing, Failure};
+use crate::family::{Parts, Started};
 use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
-use crate::retry::Recovery;
 use crate::signal::Signal;
 use crate::writes::client::{in_words, is_not_leading};
 
@@ -36,16 +36,18 @@ pub trait Reconcile: Send + Sync + 'static {
     fn tell_failure(&self, key: &Self::Key, failure: &Failure) -> impl Future<Output = ()> + Send;
 }
 
-/// Runs a controller's workers until `stop`, and returns when the last of them is done.
-pub async fn run<C: Reconcile>(
-    controller: Arc<C>,
-    queue: Arc<Queue<C::Key>>,
-    workers: usize,
-    leading: Signal,
-    recovery: Recovery,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
+/// A controller with its queue, to be run until its family is stopped.
+pub fn started<C: Reconcile>((controller, queue): (Arc<C>, Arc<Queue<C::Key>>), parts: &Parts) -> Started {
+    let viewer = controller.clone();
+    Started {
+        ready: Box::pin(async move { viewer.ready(0).await }),
+        work: Box::pin(run(controller, queue, parts.clone())),
+    }
+}
+
+/// Runs a controller's workers until its family is stopped, and returns when the last of them is done.
+async fn run<C: Reconcile>(controller: Arc<C>, queue: Arc<Queue<C::Key>>, parts: Parts) {
+    let Parts { metrics, recovery, leading, stop, workers, .. } = parts;
     metrics.workers(C::NAME, workers);
     let measured = Arc::downgrade(&queue);
     metrics.before_scrape(move |metrics| {

@@ -3,32 +3,30 @@
 use std::io;
 use std::ops::Range;
 
-use dapple_control::family::Family;
 use dapple_plan::mutant::Mutant;
 
-use crate::scenario::Scenario;
+use crate::scenario::{DAEMON_SET, GROUP, Scenario};
 use crate::sweep::sweep;
 
-/// The families that a mistake is looked for in. What all of them share is looked for in each.
-fn families_of(mutant: Mutant) -> &'static [Family] {
+/// The scenarios that a mistake is looked for in. What all families share is looked for in each.
+fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
     match mutant {
-        Mutant::LeaversKept | Mutant::GenerationForgotten => &[Family::Group],
-        Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[Family::Group],
-        Mutant::FirstListSkipped | Mutant::FailureForgotten => &[Family::DaemonSet, Family::Group],
-        _ => &[Family::DaemonSet],
+        Mutant::LeaversKept | Mutant::GenerationForgotten => &[GROUP],
+        Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
+        Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
+        _ => &[DAEMON_SET],
     }
 }
 
-/// Every mistake, with each family that has to notice it.
-pub fn mistakes() -> impl Iterator<Item = (Mutant, Family)> {
-    Mutant::ALL.iter().flat_map(|mutant| families_of(*mutant).iter().map(|family| (*mutant, *family)))
+/// Every mistake, with each scenario that has to notice it.
+pub fn mistakes() -> impl Iterator<Item = (Mutant, Scenario)> {
+    Mutant::ALL.iter().flat_map(|mutant| scenarios_of(*mutant).iter().map(|scenario| (*mutant, *scenario)))
 }
 
 /// Makes a mistake, and returns the first of these seeds that notices, with what it says. What needs many faults at once is
 /// found by scripts in which less else happens.
-pub fn hunt(mutant: Mutant, family: Family, seeds: Range<u64>) -> io::Result<Option<(u64, String)>> {
-    let whole = Scenario::of(family);
-    let second = Scenario { script: whole.second, ..Scenario::of(family) };
+pub fn hunt(mutant: Mutant, whole: Scenario, seeds: Range<u64>) -> io::Result<Option<(u64, String)>> {
+    let second = Scenario { script: whole.second, ..whole };
     for scenario in [whole, second] {
         let sum = sweep(&scenario, seeds.clone(), Some(mutant), |_, _| {})?;
         if let Some(found) = sum.failed.into_iter().next() {

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
-use dapple_control::family::Family;
 use dapple_sim::hunt::{hunt, mistakes};
 use dapple_sim::run::run;
-use dapple_sim::scenario::Scenario;
+use dapple_sim::scenario::{self, Scenario};
 use dapple_sim::shrink::explain;
 use dapple_sim::sweep::sweep;
 use dapple_sim::trace::Trace;
@@ -27,8 +26,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 #[command(version, about)]
 struct Args {
     /// Families to simulate; all if none is given.
-    #[arg(long, value_delimiter = ',')]
-    family: Vec<Family>,
+    #[arg(long, value_delimiter = ',', value_parser = scenario::find)]
+    family: Vec<Scenario>,
     /// Replays this seed: prints its script and everything that happened.
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
@@ -51,13 +50,12 @@ struct Args {
 
 fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
-    let families = if args.family.is_empty() { Family::ALL.to_vec() } else { args.family.clone() };
+    let scenarios = if args.family.is_empty() { scenario::ALL.to_vec() } else { args.family.clone() };
     if args.mutants {
         return mutants(args.first..args.first + args.seeds);
     }
     let mut has_failed = false;
-    for family in families {
-        let scenario = Scenario::of(family);
+    for scenario in scenarios {
         has_failed |= match args.seed {
             Some(seed) if args.shrink => {
                 println!("{}", explain(&scenario, seed)?);
@@ -77,9 +75,9 @@ fn main() -> anyhow::Result<ExitCode> {
 /// Looks for every mistake; a failure if one of them is not found.
 fn mutants(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for (mutant, family) in mistakes() {
-        let name = family.name();
-        match hunt(mutant, family, seeds.clone())? {
+    for (mutant, scenario) in mistakes() {
+        let name = scenario.family.name;
+        match hunt(mutant, scenario, seeds.clone())? {
             Some((seed, what)) => println!("{mutant:?}: found by {name} seed {seed}: {what}"),
             None => {
                 println!("{mutant:?}: NOT FOUND in {} {name} seeds", seeds.end - seeds.start);
@@ -93,7 +91,7 @@ fn mutants(seeds: Range<u64>) -> anyhow::Result<ExitCode> {
 /// Prints a run, whether it holds or not; true if it does not.
 fn replay(scenario: &Scenario, seed: u64) -> anyhow::Result<bool> {
     let script = (scenario.script)(seed);
-    println!("{} seed {seed}\n{script}", scenario.family.name());
+    println!("{} seed {seed}\n{script}", scenario.family.name);
     let outcome = run(scenario, &script, &BTreeSet::new(), Trace::kept())?;
     for line in outcome.trace.lines() {
         println!("{line}");
@@ -108,7 +106,7 @@ fn replay(scenario: &Scenario, seed: u64) -> anyhow::Result<bool> {
 fn fingerprints(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<()> {
     for seed in seeds {
         let outcome = run(scenario, &(scenario.script)(seed), &BTreeSet::new(), Trace::default())?;
-        println!("{} {seed} {:016x}", scenario.family.name(), outcome.trace.fingerprint());
+        println!("{} {seed} {:016x}", scenario.family.name, outcome.trace.fingerprint());
     }
     Ok(())
 }
@@ -123,17 +121,13 @@ fn many(scenario: &Scenario, seeds: Range<u64>) -> anyhow::Result<bool> {
         if let Some(violation) = &outcome.violation {
             eprintln!("FAILED seed {seed}: {}", violation.what);
         } else if done % TOLD == 0 {
-            eprintln!(
-                "{}: {done} of {count} seeds after {:.0} s",
-                scenario.family.name(),
-                begun.elapsed().as_secs_f64()
-            );
+            eprintln!("{}: {done} of {count} seeds after {:.0} s", scenario.family.name, begun.elapsed().as_secs_f64());
         }
     })?;
     let took = begun.elapsed().as_secs_f64();
     println!(
         "{}: {count} seeds in {took:.1} s ({:.0} per second), {} requests, {} faults, {} h of virtual time",
-        scenario.family.name(),
+        scenario.family.name,
         count as f64 / took,
         sum.requests,
         sum.faults.values().sum::<u64>(),

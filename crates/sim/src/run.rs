@@ -6,6 +6,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use dapple_control::env::Env;
+use dapple_control::families::GROUP;
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
 use dapple_control::lease::Terms;
@@ -102,7 +103,7 @@ pub fn run(scenario: &Scenario, script: &Script, muted: &BTreeSet<u64>, trace: T
 
 struct Run {
     sim: Arc<Sim>,
-    family: Family,
+    family: &'static Family,
     seed: u64,
     started: usize,
     slots: Vec<Process>,
@@ -213,7 +214,7 @@ impl Run {
         let clock = WallClock::new(self.sim.begun);
         let env = Env::new(clock.clone(), self.seed.wrapping_add(number as u64));
         let options = Options {
-            families: BTreeSet::from([self.family]),
+            families: vec![self.family],
             listen: ([127, 0, 0, 1], 0).into(),
             identity: format!("manager-{number}"),
             namespace: "kube-system".into(),
@@ -225,7 +226,7 @@ impl Run {
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());
-        let (sim, seed, reads) = (self.sim.clone(), self.seed ^ number as u64, self.family == Family::Group);
+        let (sim, seed, reads) = (self.sim.clone(), self.seed ^ number as u64, self.family == GROUP);
         let beside = async move |shared: Shared| {
             if reads {
                 reader::read(sim, shared, seed).await;

@@ -1,5 +1,6 @@
 //! What is simulated of a family: its scripts, and what must hold.
 
+use dapple_control::families;
 use dapple_control::family::Family;
 
 use crate::script::Script;
@@ -7,9 +8,10 @@ use crate::sim::Properties;
 use crate::{daemonset, group};
 
 /// A family in the simulator.
+#[derive(Debug, Clone, Copy)]
 pub struct Scenario {
     /// Which.
-    pub family: Family,
+    pub family: &'static Family,
     /// The script that follows from a seed.
     pub script: fn(u64) -> Script,
     /// The one that followed from it before there were stories.
@@ -20,24 +22,30 @@ pub struct Scenario {
     pub properties: fn() -> Box<dyn Properties>,
 }
 
-impl Scenario {
-    /// What is simulated of a family.
-    pub fn of(family: Family) -> Self {
-        match family {
-            Family::DaemonSet => Self {
-                family,
-                script: daemonset::script::script,
-                second: daemonset::script::second,
-                plain: daemonset::script::plain,
-                properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
-            },
-            Family::Group => Self {
-                family,
-                script: group::script::script,
-                second: group::script::script,
-                plain: group::script::plain,
-                properties: || Box::<group::properties::GroupProperties>::default(),
-            },
-        }
-    }
+/// What is simulated of DaemonSets.
+pub const DAEMON_SET: Scenario = Scenario {
+    family: families::DAEMON_SET,
+    script: daemonset::script::script,
+    second: daemonset::script::second,
+    plain: daemonset::script::plain,
+    properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
+};
+
+/// What is simulated of groups.
+pub const GROUP: Scenario = Scenario {
+    family: families::GROUP,
+    script: group::script::script,
+    second: group::script::script,
+    plain: group::script::plain,
+    properties: || Box::<group::properties::GroupProperties>::default(),
+};
+
+/// All of them. That there is one of every family is a test.
+pub const ALL: [Scenario; 2] = [DAEMON_SET, GROUP];
+
+/// The scenario of the family of this name.
+pub fn find(name: &str) -> Result<Scenario, String> {
+    let known = ALL.map(|scenario| scenario.family.name).join(", ");
+    let found = ALL.into_iter().find(|scenario| scenario.family.name == name);
+    found.ok_or_else(|| format!("no scenario {name:?}; there is: {known}"))
 }

@@ -43,7 +43,7 @@ pub fn shrink(scenario: &Scenario, script: &Script) -> std::io::Result<Shrunk> {
 /// A failing seed as small as it gets, to be read: what happens, and every request.
 pub fn explain(scenario: &Scenario, seed: u64) -> std::io::Result<String> {
     let shrunk = shrink(scenario, &(scenario.script)(seed))?;
-    let name = scenario.family.name();
+    let name = scenario.family.name;
     let trace = shrunk.outcome.trace.lines().join("\n");
     let whole = format!("cargo run --release -p dapple-sim --features mutants -- --family {name} --seed {seed}");
     Ok(format!("{name} seed {seed}\n{}\n{trace}\nrun it whole with: {whole}", shrunk.script))

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::known::{Rendered, Sources, current, variants};
 use super::own::{is_orphan, is_released, is_selected, may_take_in, with_hashes_of_their_own};
-use super::{Set, SetRevision};
+use super::{NODE_LABEL_PATCHES, Set, SetRevision};
 use crate::caches::store::read;
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod, Revision};
@@ -56,7 +56,7 @@ impl Cluster {
 
     /// What the controller would do about a DaemonSet, from now on. Of renderings that the API server refuses it knows
     /// nothing here: all count as taken.
-    pub fn forecast(&self, set: &Value, gates: Gates, now: Timestamp) -> Result<Forecast, String> {
+    pub fn forecast(&self, set: &Value, gates: &Gates, now: Timestamp) -> Result<Forecast, String> {
         let set: Set = read(&numbered(set), &mut Interner::default())?;
         if set.is_terminating {
             let text = "it is being deleted: nothing is done about it any more".to_owned();
@@ -75,7 +75,7 @@ impl Cluster {
         let pods: Vec<Arc<Pod>> = pods.cloned().collect();
         let update = newest(&set, &mut revisions, now)?;
         let (current, is_gone) = current(&set, &revisions, &update, &pods, now);
-        let ignores_patches = !gates.node_label_patches;
+        let ignores_patches = !gates.is_on(&NODE_LABEL_PATCHES);
         let mut rendered = Rendered::new();
         for revision in [&update, &current] {
             let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);

@@ -40,7 +40,7 @@ impl DaemonSets {
         };
         self.say(set, (EventType::Normal, what.0, what.1), note);
         if !matches!(action.act, Act::Delete(_)) {
-            self.metrics.patches_applied(&set.meta.key, patches_on(memory, &action.node).unwrap_or(0));
+            self.metrics.applied(&set.meta.key, patches_on(memory, &action.node).unwrap_or(0));
         }
     }
 
@@ -69,11 +69,11 @@ impl DaemonSets {
             let number = variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
             let variant = &variants.all()[number];
             if number >= known && !variant.patches.is_empty() {
-                self.metrics.patches_rendered(set, begun.elapsed());
+                self.metrics.rendered(set, begun.elapsed());
             }
             failed += usize::from(variant.rendering.is_err() && is_for(variants, number, node));
         }
-        self.metrics.patches_failed(set, failed);
+        self.metrics.failed(set, failed);
     }
 
     /// The API server has refused pods of a rendering: each node that should get one is without it.
@@ -85,19 +85,19 @@ impl DaemonSets {
             let is_it = variant.rendering.as_ref().is_ok_and(|rendered| *rendered.hash == *hash);
             refused += usize::from(is_it && !variant.patches.is_empty() && is_for(variants, number, node));
         }
-        self.metrics.patches_failed(set, refused);
+        self.metrics.failed(set, refused);
     }
 
     /// The API server has refused a pod on a node.
     pub(super) fn count_refused_pod(&self, set: &Key, memory: &Memory, node: &str) {
-        self.metrics.patches_failed(set, usize::from(patches_on(memory, node).is_some_and(|patches| patches > 0)));
+        self.metrics.failed(set, usize::from(patches_on(memory, node).is_some_and(|patches| patches > 0)));
     }
 
     /// A set is gone: nothing is kept of it.
     pub(super) fn forget(&self, set: &Key) {
         self.news.forget(set);
         self.recorder.forget(SetWire::KIND, set);
-        self.metrics.forget_set(set);
+        self.metrics.forget(set);
     }
 }
 

@@ -35,8 +35,9 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
         NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
     group(&client, "theirs", spec).await;
     let groups = kube::Api::<dapple_api::group::NodeGroup>::all(client.clone());
-    // Another look at the CRD has passed by the time the next one could have served it.
-    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    // A change of the CRD has it looked at once more.
+    kubectl_ok(&cluster, &["annotate", "crd", CRD, "example.com/note=theirs"], "");
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(groups.get("theirs").await.unwrap().status, None, "theirs is not ours to write");
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");

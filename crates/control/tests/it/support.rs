@@ -1,6 +1,5 @@
 //! What the tests share: the cluster with our APIs in it, kubectl, a manager in this process, and waiting.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -9,7 +8,7 @@ use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use dapple_control::env::{Clock, Env};
-use dapple_control::family::Family;
+use dapple_control::families;
 use dapple_control::gates::Gates;
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_control::lease::Terms;
@@ -131,7 +130,7 @@ pub(crate) fn manager_at(config: kube::Config, lease: &str) -> Manager {
 
 fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gates, env: Env) -> Manager {
     let options = Options {
-        families: BTreeSet::from(Family::ALL),
+        families: families::ALL.to_vec(),
         listen: address,
         identity: format!("test-{lease}"),
         namespace: "dapple-system".into(),

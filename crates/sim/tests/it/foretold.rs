@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dapple_control::daemonset::forecast::{Cluster, Forecast};
-use dapple_control::family::Family;
 use dapple_control::gates::Gates;
 use dapple_plan::fate::Fate;
 use dapple_sim::clock::FIRST_SECOND;
 use dapple_sim::faults::Weather;
 use dapple_sim::object::{asked_node, is_terminating, text};
-use dapple_sim::scenario::Scenario;
+use dapple_sim::scenario::{DAEMON_SET, Scenario};
 use dapple_sim::script::{Event, Script};
 use dapple_sim::server::{ChangeKind, Server};
 use dapple_sim::shrink::explain;
@@ -31,7 +30,7 @@ static JUDGED: AtomicU64 = AtomicU64::new(0);
 
 /// A story of a seed up to one change of the set, over a connection that never fails, with images that harm nobody.
 fn script(seed: u64) -> Script {
-    let mut script = (Scenario::of(Family::DaemonSet).script)(seed);
+    let mut script = (DAEMON_SET.script)(seed);
     (script.weather, script.managers, script.habits.crashes) = (Weather::CALM, 1, 0.0);
     let is_change = |event: &Event| matches!(event, Event::User(edit) if edit.method == Method::PATCH);
     let is_kept = |event: &Event| {
@@ -112,7 +111,7 @@ impl Properties for Foretold {
                 }
             }
             let now = Timestamp::from_second(FIRST_SECOND).unwrap() + write.at;
-            self.told = Some(cluster.forecast(&change.object, Gates::default(), now)?);
+            self.told = Some(cluster.forecast(&change.object, &Gates::default(), now)?);
             self.pods = pods(server);
             self.nodes = server.list("nodes").iter().map(|node| text(&node["metadata"]["name"]).to_owned()).collect();
             self.done.clear();
@@ -173,7 +172,7 @@ impl Properties for Foretold {
 
 #[test]
 fn what_is_foretold_is_done() {
-    let scenario = Scenario { script, properties: || Box::<Foretold>::default(), ..Scenario::of(Family::DaemonSet) };
+    let scenario = Scenario { script, properties: || Box::<Foretold>::default(), ..DAEMON_SET };
     let sum = sweep(&scenario, 1..SEEDS + 1, None, |_, _| {}).unwrap();
     if let Some((seed, _)) = sum.failed.first() {
         panic!("{:?}\n{}", sum.failed, explain(&scenario, *seed).unwrap());

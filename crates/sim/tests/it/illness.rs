@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use dapple_control::family::Family;
 use dapple_sim::faults::Weather;
 use dapple_sim::nodes::node_comes;
 use dapple_sim::run::run;
-use dapple_sim::scenario::Scenario;
+use dapple_sim::scenario::DAEMON_SET;
 use dapple_sim::script::{Edit, Event, Script};
 use dapple_sim::trace::Trace;
 use dapple_sim::world::Habits;
@@ -53,7 +52,7 @@ fn story(rolling: &Value, bad: &str, habits: Habits) -> Script {
 
 #[test]
 fn a_bad_revision_costs_no_more_nodes_than_the_budget() {
-    let scenario = Scenario::of(Family::DaemonSet);
+    let scenario = DAEMON_SET;
     let in_place = "InPlaceIfPossible";
     for rolling in [
         json!({"maxUnavailable": 1}),

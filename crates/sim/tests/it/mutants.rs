@@ -1,8 +1,8 @@
 //! Deliberate mistakes are found.
 
-use dapple_control::family::Family;
 use dapple_plan::mutant::Mutant;
 use dapple_sim::hunt::{hunt, mistakes};
+use dapple_sim::scenario::{DAEMON_SET, Scenario};
 
 /// A mistake that is not found in so many seeds is not found.
 const SEEDS: u64 = 3_000;
@@ -23,20 +23,20 @@ const FOUND_BY: [(Mutant, u64); 11] = [
     (Mutant::StraysLeft, 339),
 ];
 
-fn is_found(mutant: Mutant, family: Family) -> bool {
-    let last = FOUND_BY.iter().find(|(known, _)| *known == mutant && family == Family::DaemonSet);
+fn is_found(mutant: Mutant, scenario: Scenario) -> bool {
+    let last = FOUND_BY.iter().find(|(known, _)| *known == mutant && scenario.family == DAEMON_SET.family);
     if let Some((_, seed)) = last
-        && hunt(mutant, family, *seed..seed + 1).unwrap().is_some()
+        && hunt(mutant, scenario, *seed..seed + 1).unwrap().is_some()
     {
         return true;
     }
-    let found = hunt(mutant, family, 1..SEEDS + 1).unwrap();
-    println!("{mutant:?}, {}: {found:?}", family.name());
+    let found = hunt(mutant, scenario, 1..SEEDS + 1).unwrap();
+    println!("{mutant:?}, {}: {found:?}", scenario.family.name);
     found.is_some()
 }
 
 #[test]
 fn every_mistake_is_found() {
-    let survivors: Vec<_> = mistakes().filter(|(mutant, family)| !is_found(*mutant, *family)).collect();
+    let survivors: Vec<_> = mistakes().filter(|(mutant, scenario)| !is_found(*mutant, *scenario)).collect();
     assert!(survivors.is_empty(), "these mistakes were made, and nobody noticed: {survivors:?}");
 }

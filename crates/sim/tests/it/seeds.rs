@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use dapple_control::family::Family;
+use dapple_control::families;
 use dapple_plan::mutant::{self, Mutant};
 use dapple_sim::nodes::node_comes;
 use dapple_sim::run::{Outcome, run};
-use dapple_sim::scenario::Scenario;
+use dapple_sim::scenario::{DAEMON_SET, GROUP, Scenario};
 use dapple_sim::script::Script;
 use dapple_sim::shrink::{explain, shrink};
 use dapple_sim::sim::Violation;
@@ -16,7 +16,7 @@ use dapple_sim::trace::Trace;
 
 /// How many seeds each family must hold for in every test run. Together they are 6,000, however many families there are: a
 /// new one takes its share from the others. Every family is in it: that is checked.
-const SEEDS: [(Family, u64); 2] = [(Family::Group, 3_000), (Family::DaemonSet, 3_000)];
+const SEEDS: [(Scenario, u64); 2] = [(GROUP, 3_000), (DAEMON_SET, 3_000)];
 
 /// How many of them on many nodes.
 const MANY: u64 = 60;
@@ -53,14 +53,13 @@ const FAULTS_OF_GROUPS: [&str; 2] = ["CRD back", "CRD gone"];
 #[test]
 fn every_family_holds_for_every_seed() {
     assert_eq!(SEEDS.iter().map(|(_, seeds)| seeds).sum::<u64>(), 6_000);
-    assert!(Family::ALL.iter().all(|family| SEEDS.iter().any(|(other, _)| other == family)));
-    for (family, seeds) in SEEDS {
-        let scenario = Scenario::of(family);
+    assert!(families::ALL.iter().all(|family| SEEDS.iter().any(|(scenario, _)| scenario.family == *family)));
+    for (scenario, seeds) in SEEDS {
         let sum = sweep(&scenario, 1..seeds + 1, None, |_, _| {}).unwrap();
         if let Some((seed, _)) = sum.failed.first() {
             panic!("{:?}\n{}", sum.failed, explain(&scenario, *seed).unwrap());
         }
-        let of_groups = |fault: &&&str| family == Family::Group || !FAULTS_OF_GROUPS.contains(fault);
+        let of_groups = |fault: &&&str| scenario.family == GROUP.family || !FAULTS_OF_GROUPS.contains(fault);
         let expected: Vec<&str> = FAULTS_OF_GROUPS.iter().chain(&FAULTS).filter(of_groups).copied().collect();
         assert_eq!(sum.faults.keys().copied().collect::<Vec<_>>(), expected);
     }
@@ -85,9 +84,9 @@ const ONCE_BROKEN_LATELY: [u64; 55] = [
 
 #[test]
 fn what_was_found_once_is_not_found_again() {
-    let whole = Scenario::of(Family::DaemonSet);
-    let second = Scenario { script: whole.second, ..Scenario::of(Family::DaemonSet) };
-    let plain = Scenario { script: whole.plain, ..Scenario::of(Family::DaemonSet) };
+    let whole = DAEMON_SET;
+    let second = Scenario { script: whole.second, ..DAEMON_SET };
+    let plain = Scenario { script: whole.plain, ..DAEMON_SET };
     let lists = [(&second, &ONCE_BROKEN[..]), (&plain, &ONCE_BROKEN_PLAINLY), (&whole, &ONCE_BROKEN_LATELY)];
     for (scenario, seeds) in lists {
         for seed in seeds {
@@ -99,7 +98,7 @@ fn what_was_found_once_is_not_found_again() {
 
 /// The script of a seed, on so many nodes that not everything can be done at once.
 fn on_many_nodes(seed: u64) -> Script {
-    let mut script = (Scenario::of(Family::DaemonSet).script)(seed);
+    let mut script = (DAEMON_SET.script)(seed);
     let mut random = fastrand::Rng::with_seed(seed);
     let more = (0..40).map(|number| node_comes(&format!("more-{number}"), &mut random));
     script.setup.splice(0..0, more);
@@ -108,14 +107,14 @@ fn on_many_nodes(seed: u64) -> Script {
 
 #[test]
 fn many_nodes_hold_as_well() {
-    let scenario = Scenario { script: on_many_nodes, ..Scenario::of(Family::DaemonSet) };
+    let scenario = Scenario { script: on_many_nodes, ..DAEMON_SET };
     let sum = sweep(&scenario, 1..MANY + 1, None, |_, _| {}).unwrap();
     assert_eq!(sum.failed, []);
 }
 
 #[test]
 fn a_failure_is_made_small() {
-    let scenario = Scenario::of(Family::Group);
+    let scenario = GROUP;
     // The mistake is made in this thread only.
     mutant::make(Some(Mutant::LeaversKept));
     let fails = |seed: &u64| {
@@ -148,6 +147,6 @@ fn a_seed_gives_the_same_run_in_every_process() {
         String::from_utf8(output.stdout).unwrap()
     };
     let (first, second) = (fingerprints(), fingerprints());
-    assert_eq!(first.lines().count(), 40 * Family::ALL.len());
+    assert_eq!(first.lines().count(), 40 * families::ALL.len());
     assert_eq!(first, second);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dapple_control::gates::Gates;
+use dapple_control::families;
 use dapple_control::install::install_crds;
 use dapple_testbed::progress::Quiet;
 use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
@@ -63,7 +63,9 @@ async fn patches_are_measured_and_without_the_gate_they_stay_stored() {
     story.status("all are counted", |status| status["numberAvailable"] == 4).await;
     on.end().await;
 
-    let off = manager_with(&story.cluster, "gate-off", Gates { node_label_patches: false }).await;
+    let off =
+        manager_with(&story.cluster, "gate-off", families::gates("AdvancedDaemonSetNodeLabelPatches=false").unwrap())
+            .await;
     // A new node gets the template as it is; nothing else happens.
     story.add_nodes("late", 1, json!({"disk": "large"})).await;
     let second = story.pods_are("the new node has one", |seen| seen.len() == 5).await;

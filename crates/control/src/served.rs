@@ -1,0 +1,166 @@
+//! Whether the cluster lets a family be served.
+//!
+//! A CRD that another product serves is never touched: its family stays off and says so, until it is handed over, and a
+//! kind that another product takes is given up. A watch of the CRDs' metadata tells that one of them has changed; whether
+//! it is served stands in its status, so it is looked at then.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dapple_api::crd::is_ours;
+use kube::Client;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::caches::Subscription;
+use crate::caches::store::Change;
+use crate::families::way_over;
+use crate::family::{Family, Parts};
+use crate::install::{find_crd, is_served};
+use crate::metrics::Metrics;
+use crate::retry::Recovery;
+use crate::slim::Crd;
+
+/// How often to look though nothing was told: should the watch not be allowed, or be dead.
+const LOOK_AGAIN: Duration = Duration::from_secs(300);
+/// How soon to look again if the API server did not say how it stands.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Follows the CRDs that a family needs.
+pub(crate) struct Served {
+    family: &'static Family,
+    client: Client,
+    recovery: Recovery,
+    metrics: Arc<Metrics>,
+    /// One of them has come, changed or gone since it was last looked at.
+    changed: Arc<Notify>,
+    _crds: Subscription<Crd>,
+}
+
+impl Served {
+    /// Subscribes to CRDs, until `stop`.
+    pub(crate) fn follow(family: &'static Family, parts: &Parts, stop: &CancellationToken) -> Self {
+        let changed = Arc::new(Notify::new());
+        let needed: Vec<String> = family.needs.iter().map(|kind| kind.crd()).collect();
+        let wake = changed.clone();
+        let on_crd = move |change: &Change<Crd>| {
+            let is_needed = |name: &str| needed.iter().any(|needed| needed == name);
+            if matches!(change, Change::Object { key, .. } if is_needed(&key.name)) {
+                wake.notify_one();
+            }
+        };
+        Self {
+            family,
+            client: parts.client.clone(),
+            recovery: parts.recovery.clone(),
+            metrics: parts.metrics.clone(),
+            changed,
+            _crds: parts.caches.open().subscribe(stop, on_crd),
+        }
+    }
+
+    /// Waits until the cluster lets the family be served. `on_look` is told whether the cluster's answer is known.
+    pub(crate) async fn until_ours(&self, on_look: impl Fn(bool)) {
+        let name = self.family.name;
+        let mut said = None;
+        loop {
+            let known = self.recovery.count();
+            let standing = self.standing().await;
+            self.metrics.family_serving(name, standing == Standing::Ours);
+            if standing == Standing::Ours {
+                info!(family = name, "served");
+                return;
+            }
+            on_look(!standing.is_unknown());
+            if said.as_ref() != Some(&standing) {
+                warn!(family = name, "off: {standing}");
+            }
+            tokio::select! { biased; _ = self.recovery.after(known) => {}, () = self.pause(&standing) => {} }
+            said = Some(standing);
+        }
+    }
+
+    /// Waits until the cluster does not let the family be served any more. A cluster that does not answer has not said so.
+    pub(crate) async fn until_not_ours(&self) {
+        let mut standing = Standing::Ours;
+        while standing == Standing::Ours || standing.is_unknown() {
+            self.pause(&standing).await;
+            standing = self.standing().await;
+        }
+        self.metrics.family_serving(self.family.name, false);
+    }
+
+    /// After a look, until it is time for another.
+    async fn pause(&self, standing: &Standing) {
+        let at_most = if standing.is_unknown() { ASK_AGAIN } else { LOOK_AGAIN };
+        tokio::select! { biased; () = self.changed.notified() => {}, () = tokio::time::sleep(at_most) => {} }
+    }
+
+    /// How the cluster stands to the family's APIs.
+    async fn standing(&self) -> Standing {
+        for kind in self.family.needs {
+            match standing_of(&self.client, kind.crd()).await {
+                Standing::Ours => {}
+                other => return other,
+            }
+        }
+        Standing::Ours
+    }
+}
+
+/// How the cluster stands to a CRD that we need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Standing {
+    /// It is ours and served.
+    Ours,
+    Missing(String),
+    Foreign(String),
+    NotYetServed(String),
+    Unknown(String, String),
+}
+
+impl Standing {
+    fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(..))
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ours => f.write_str("served"),
+            Self::Missing(crd) => write!(f, "the CRD {crd} is not installed; `dapple up --cluster` installs it"),
+            Self::Foreign(crd) => {
+                write!(f, "the CRD {crd} belongs to another product, and dapple leaves it alone; {}", way_over(crd))
+            }
+            Self::NotYetServed(crd) => {
+                write!(f, "the API server does not serve the CRD {crd} yet; `kubectl describe crd {crd}` says why")
+            }
+            Self::Unknown(crd, error) => write!(f, "the CRD {crd} cannot be read: {error}"),
+        }
+    }
+}
+
+async fn standing_of(client: &Client, crd: String) -> Standing {
+    match find_crd(client, &crd).await {
+        Ok(None) => Standing::Missing(crd),
+        Ok(Some(found)) if !is_ours(&found) => Standing::Foreign(crd),
+        Ok(Some(found)) if !is_served(&found) => Standing::NotYetServed(crd),
+        Ok(Some(_)) => Standing::Ours,
+        Err(error) => Standing::Unknown(crd, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_product_serves_comes_with_the_way_over() {
+        let crd = "daemonsets.apps.kruise.io";
+        let said = Standing::Foreign(crd.to_owned()).to_string();
+        assert!(said.contains(crd) && said.ends_with(&way_over(crd)), "{said}");
+    }
+}
