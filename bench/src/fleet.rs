@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use dapple_control::env::Env;
-use dapple_control::families::DAEMON_SET;
+use dapple_control::families::{self, DAEMON_SET};
+use dapple_control::family::Family;
 use dapple_control::lease::Terms;
 use dapple_control::manager::{self, Options};
 use dapple_control::writes::rate::Limits;
 use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream, progress};
 use futures::{StreamExt, TryStreamExt};
+use http::header::USER_AGENT;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, PropagationPolicy, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -21,22 +23,27 @@ use tokio_util::sync::CancellationToken;
 
 /// The argument that makes a benchmark run the manager instead.
 const MANAGER: &str = "manager";
+/// The lease that managers lead by, in the namespace `default`.
+pub const LEASE: &str = "bench";
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Runs the manager if this process was started for that. Call it first.
 pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
     let args: Vec<String> = std::env::args().collect();
-    let [_, job, kubeconfig, port] = args.as_slice() else { return Ok(false) };
+    let [_, job, kubeconfig, port, families @ ..] = args.as_slice() else { return Ok(false) };
     ensure!(job == MANAGER, "unknown job {job}");
-    let config =
+    let mut config =
         kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(kubeconfig)?, &KubeConfigOptions::default()).await?;
+    let identity = identity(std::process::id());
+    // By which an audit log tells one manager from another.
+    config.headers.push((USER_AGENT, identity.parse()?));
     let options = Options {
-        families: vec![DAEMON_SET],
+        families: families::find(families).map_err(anyhow::Error::msg)?,
         listen: ([127, 0, 0, 1], port.parse()?).into(),
-        identity: format!("bench-{}", std::process::id()),
+        identity,
         namespace: "default".into(),
-        lease: "bench".into(),
+        lease: LEASE.into(),
         terms: Terms::default(),
         // No limit of our own: the server's is what is measured.
         limits: Limits { per_second: 10_000.0, burst: 10_000.0 },
@@ -47,22 +54,49 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Who a manager is, in its lease and to the API server.
+fn identity(pid: u32) -> String {
+    format!("bench-{pid}")
+}
+
 /// The cluster and our manager.
 pub struct Bench {
     /// The control plane.
     pub cluster: Cluster,
     manager: Manager,
+}
+
+/// A manager. Dropping it kills it, so that it ends with what holds it, however that ends.
+pub struct Manager {
+    process: Child,
     port: u16,
 }
 
-/// Ends with what holds it, however that ends.
-struct Manager(Child);
+impl Manager {
+    fn start(cluster: &Cluster, families: &[&Family]) -> anyhow::Result<Self> {
+        let port = cluster.choose_port()?;
+        let process = Command::new(std::env::current_exe()?)
+            .arg(MANAGER)
+            .arg(cluster.admin_kubeconfig())
+            .arg(port.to_string())
+            .args(families.iter().map(|family| family.name))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(Self { process, port })
+    }
+
+    /// Who it is, in its lease and as the user agent of its requests.
+    pub fn identity(&self) -> String {
+        identity(self.process.id())
+    }
+}
 
 impl Drop for Manager {
     fn drop(&mut self) {
         // It may have ended by itself.
-        _ = self.0.kill();
-        _ = self.0.wait();
+        _ = self.process.kill();
+        _ = self.process.wait();
     }
 }
 
@@ -78,26 +112,38 @@ pub struct Used {
 impl Bench {
     /// A control plane with so many nodes, a quarter of each of four disks, and our manager.
     pub async fn start(nodes: usize) -> anyhow::Result<Self> {
+        let kind = |disk: &str| serde_json::json!({"name": disk, "count": nodes / 4, "labels": {"disk": disk}});
+        let disks = ["small", "large", "nvme", "tape"].map(kind);
+        let fleet = Fleet::from_yaml(&serde_json::json!({"kinds": disks}).to_string(), "fleet")?;
+        Self::start_with(&fleet, Vec::new(), &[DAEMON_SET]).await
+    }
+
+    /// A control plane with these nodes and more arguments for the API server, and our manager for these families.
+    pub async fn start_with(fleet: &Fleet, api_args: Vec<String>, families: &[&Family]) -> anyhow::Result<Self> {
         let binaries = Upstream::obtain(&[Need::ControlPlane], progress::to_stderr()).await?;
         let mut spec = ClusterSpec::temporary();
         spec.node_lease_seconds = 200;
+        spec.api_args = api_args;
         let cluster = Cluster::start(spec, &binaries, &progress::Quiet).await?;
         dapple_control::install::install_crds(&cluster.client().await?).await?;
-        let kind = |disk: &str| serde_json::json!({"name": disk, "count": nodes / 4, "labels": {"disk": disk}});
-        let disks = ["small", "large", "nvme", "tape"].map(kind);
-        let kinds = serde_json::json!({"kinds": disks});
-        cluster.apply_fleet(&Fleet::from_yaml(&kinds.to_string(), "fleet")?).await?;
-        let port = cluster.choose_port()?;
-        let manager = Manager(
-            Command::new(std::env::current_exe()?)
-                .arg(MANAGER)
-                .arg(cluster.admin_kubeconfig())
-                .arg(port.to_string())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()?,
-        );
-        Ok(Self { cluster, manager, port })
+        cluster.apply_fleet(fleet).await?;
+        let manager = Manager::start(&cluster, families)?;
+        Ok(Self { cluster, manager })
+    }
+
+    /// Starts another manager beside ours.
+    pub fn start_another(&self, families: &[&Family]) -> anyhow::Result<Manager> {
+        Manager::start(&self.cluster, families)
+    }
+
+    /// Kills our manager; this one is ours from now on.
+    pub fn replace_manager(&mut self, by: Manager) {
+        self.manager = by;
+    }
+
+    /// Who our manager is.
+    pub fn identity(&self) -> String {
+        self.manager.identity()
     }
 
     /// Ends everything.
@@ -108,7 +154,7 @@ impl Bench {
 
     /// What our manager has used.
     pub fn manager(&self) -> anyhow::Result<Used> {
-        used(self.manager.0.id())
+        used(self.manager.process.id())
     }
 
     /// What a process of the control plane has used.
@@ -131,7 +177,7 @@ impl Bench {
 
     async fn requests(&self, is_such: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
-        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.manager.port)).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
