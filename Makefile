@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench release strangers outage sim fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench release strangers outage leader sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -38,6 +38,9 @@ strangers:           ## Writes while strangers hold every connection, and the AP
 
 outage:              ## The first write after minutes without an API server, with 10,000 nodes
 	cargo run --release -p dapple-bench --bin outage
+
+leader:              ## What is read and written after a change of leader, with 10,000 nodes and 20 DaemonSets
+	cargo run --release -p dapple-bench --bin leader
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family
