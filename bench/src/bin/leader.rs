@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use dapple_bench::audit::{Audit, Entry};
 use dapple_bench::fleet::{Bench, LEASE, run_manager_if_asked, until};
 use dapple_bench::goals::check;
-use dapple_control::family::Family;
+use dapple_control::families;
 use dapple_testbed::Fleet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -47,7 +47,7 @@ async fn main() -> anyhow::Result<()> {
     let mut run = Run::start().await?;
     let old = run.bench.identity();
     until("the first manager leads", || run.is_led_by(&old)).await?;
-    let standby = run.bench.start_another(&Family::ALL)?;
+    let standby = run.bench.start_another(&families::ALL)?;
     let new = standby.identity();
     println!("making {SETS} DaemonSets with {NODES_OF_A_SET} pods each, as nodes become ready ...");
     run.make().await?;
@@ -110,7 +110,7 @@ impl Run {
         let kinds = json!({"kinds": [{"name": "node", "count": NODES, "labels": {"slice": slices}}]});
         let audit = Audit::new()?;
         let fleet = Fleet::from_yaml(&kinds.to_string(), "fleet")?;
-        let bench = Bench::start_with(&fleet, audit.api_args(), &Family::ALL).await?;
+        let bench = Bench::start_with(&fleet, audit.api_args(), &families::ALL).await?;
         let client = bench.cluster.client().await?;
         let sets = ApiResource::from_gvk(&GroupVersionKind::gvk("apps.kruise.io", "v1beta1", "DaemonSet"));
         let groups =
