@@ -258,7 +258,16 @@ mod tests {
         let crds = dapple_api::crd::crds();
         for hook in HOOKS {
             let crd = crds.iter().find(|crd| crd["metadata"]["name"] == hook.crd()).unwrap();
-            assert_eq!(crd["spec"]["scope"], hook.kind.scope(), "{}", hook.name);
+            let rendered = hook.render(&Reach::Url(String::new()), "", "");
+            let [rule] = rendered["rules"].as_array().unwrap().as_slice() else { panic!("{rendered}") };
+            let versions = crd["spec"]["versions"].as_array().unwrap();
+            // Whatever is written in another version is asked about in the stored one.
+            let stored = versions.iter().find(|version| version["storage"] == true).unwrap();
+            assert_eq!(rule["apiGroups"], json!([crd["spec"]["group"]]), "{}", hook.name);
+            assert_eq!(rule["apiVersions"], json!([stored["name"]]), "{}", hook.name);
+            assert_eq!(rule["resources"], json!([crd["spec"]["names"]["plural"]]), "{}", hook.name);
+            assert_eq!(rule["scope"], crd["spec"]["scope"], "{}", hook.name);
+            assert_eq!(rendered["matchPolicy"], "Equivalent", "{}", hook.name);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
+use dapple_api::kinds::{self, OwnKind};
 use dapple_control::env::Env;
 use dapple_control::install::find_crd;
 use dapple_control::signal::Signal;
@@ -35,7 +36,8 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// CRDs are looked at no more often: the API server reads one whole, schema and all, for a word about its version.
 const CRDS_EVERY: Duration = Duration::from_secs(5);
-pub(crate) const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
+/// The kind whose versions are converted.
+pub(crate) const CONVERTED: OwnKind = kinds::DAEMON_SET;
 
 /// Where certificates come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -337,7 +339,7 @@ impl Registrar {
         self.is_published.store(true, Ordering::Relaxed);
         // Conversion first: replicas that wait until an authority is trusted look at configurations.
         let mut converted = Ok(());
-        if let Some(version) = versions.get(DAEMONSETS) {
+        if let Some(version) = versions.get(&CONVERTED.crd()) {
             // A CRD is large: it is read again only if somebody has changed it.
             let looked_at = Some((version.clone(), bundle.to_owned()));
             if *self.converted.lock().await != looked_at {
@@ -425,22 +427,23 @@ impl Registrar {
 
     /// Has both versions of DaemonSets served, and converted by us. Returns the version of the CRD.
     async fn convert(&self, bundle: &str) -> Result<Option<String>, Error> {
-        let Some(mut crd) = find_crd(&self.guarded, DAEMONSETS).await? else { return Ok(None) };
+        let name = CONVERTED.crd();
+        let Some(mut crd) = find_crd(&self.guarded, &name).await? else { return Ok(None) };
         let version_of = |crd: &Value| crd["metadata"]["resourceVersion"].as_str().map(str::to_owned);
         let conversion = json!({"strategy": "Webhook", "webhook": {
             "clientConfig": self.reach.client_config(CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
         let mut versions = crd["spec"]["versions"].clone();
         for version in versions.as_array_mut().into_iter().flatten() {
-            version["served"] = true.into();
+            version["served"] = CONVERTED.served_versions().any(|served| version["name"] == served).into();
         }
         if says(&crd["spec"]["conversion"], &conversion) && versions == crd["spec"]["versions"] {
             return Ok(version_of(&crd));
         }
         (crd["spec"]["conversion"], crd["spec"]["versions"]) = (conversion, versions);
-        let path = format!("{CRDS}/{DAEMONSETS}");
+        let path = format!("{CRDS}/{name}");
         let written = request(&self.guarded, Method::PUT, &path, Some(&crd)).await;
-        let written = written.map_err(refused(format!("CRD {DAEMONSETS}")))?;
-        info!(crd = DAEMONSETS, "all versions are served");
+        let written = written.map_err(refused(format!("CRD {name}")))?;
+        info!(crd = name, "all versions are served");
         Ok(version_of(&written))
     }
 }

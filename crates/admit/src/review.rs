@@ -182,6 +182,7 @@ pub fn converted(body: &[u8]) -> Result<Value, BadReview> {
 
 #[cfg(test)]
 mod tests {
+    use dapple_api::kinds;
     use dapple_api::verdict::Reason;
 
     use super::*;
@@ -238,6 +239,23 @@ mod tests {
         assert!(Request::read(b"{").is_err());
         let error = Request::read(br#"{"kind": "Pod", "apiVersion": "v1"}"#).unwrap_err().to_string();
         assert_eq!(error, "this is a \"Pod\" of \"v1\" without a request: send one of kind AdmissionReview");
+    }
+
+    #[test]
+    fn every_version_that_is_served_is_converted_to_every_other() {
+        for own in kinds::OWN.into_iter().filter(|own| own.served_versions().count() > 1) {
+            assert_eq!(own.at, crate::register::CONVERTED.at);
+            let versions: Vec<String> =
+                own.served_versions().map(|version| format!("{}/{version}", own.at.group)).collect();
+            for (from, to) in versions.iter().flat_map(|from| versions.iter().map(move |to| (from, to))) {
+                let object = json!({"apiVersion": from, "kind": own.at.kind, "metadata": {"name": "a"}, "spec": {}});
+                let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": {
+                    "uid": "u", "desiredAPIVersion": to, "objects": [object]}});
+                let response = &converted(review.to_string().as_bytes()).unwrap()["response"];
+                assert_eq!(response["result"]["status"], "Success", "{from} to {to}: {response}");
+                assert_eq!(response["convertedObjects"][0]["apiVersion"], *to);
+            }
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tracing::warn;
 
 use crate::hooks::{Reach, configurations};
-use crate::register::DAEMONSETS;
+use crate::register::CONVERTED;
 
 /// All that may be registered. Only kinds and names matter.
 pub(crate) fn registered() -> Vec<Value> {
@@ -38,8 +38,9 @@ pub async fn notice(shared: Shared) {
 /// Has the API server ask nobody any more. Only what is dapple's is touched.
 pub async fn unregister(client: &Client) -> Result<Removal, Error> {
     let mut removal = remove(client, registered()).await?;
-    if stop_conversion(client, DAEMONSETS).await? {
-        removal.removed.push(format!("the conversion of {DAEMONSETS}"));
+    let crd = CONVERTED.crd();
+    if stop_conversion(client, &crd).await? {
+        removal.removed.push(format!("the conversion of {crd}"));
     }
     Ok(removal)
 }

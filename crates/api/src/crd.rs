@@ -1,5 +1,8 @@
 //! CustomResourceDefinitions of every kind, generated from the Rust types.
 
+use std::borrow::Cow;
+
+use kube::Resource;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
@@ -22,41 +25,29 @@ pub(crate) struct Crd {
     pub(crate) versions: Vec<Version>,
 }
 
-/// One version of a kind.
+/// What a version of a kind looks like. How it is served, the table of kinds says.
 pub(crate) struct Version {
-    name: &'static str,
-    served: bool,
-    stored: bool,
-    /// Whether nobody will ever read its schema.
-    is_only_declared: bool,
+    name: Cow<'static, str>,
     schema: Value,
     columns: Vec<Value>,
 }
 
 impl Version {
-    /// The version that is served and stored.
-    pub(crate) fn served<T: JsonSchema>(name: &'static str, columns: Vec<Value>) -> Self {
-        Self { name, served: true, stored: true, is_only_declared: false, schema: schema_of::<T>(), columns }
+    /// The version that a type is of.
+    pub(crate) fn of<T: JsonSchema + Resource<DynamicType = ()>>(columns: Vec<Value>) -> Self {
+        Self { name: T::version(&()), schema: schema_of::<T>(), columns }
     }
 
-    /// A version that the manager has served once it converts objects.
-    pub(crate) fn converted<T: JsonSchema>(name: &'static str, columns: Vec<Value>) -> Self {
-        Self { name, served: false, stored: false, is_only_declared: false, schema: schema_of::<T>(), columns }
-    }
-
-    /// A version that is only declared. Serving it needs conversion; declared, objects that another product stored in
-    /// it don't stand in the way of replacing that product's CRD.
-    pub(crate) fn declared<T: JsonSchema>(name: &'static str) -> Self {
-        let schema = schema_of::<T>();
-        Self { name, served: false, stored: false, is_only_declared: true, schema, columns: Vec::new() }
-    }
-
-    fn render(mut self, definitions: &Map<String, Value>) -> Value {
-        template::expand(&mut self.schema, definitions, !self.is_only_declared);
+    fn render(mut self, kind: &OwnKind, definitions: &Map<String, Value>) -> Value {
+        let is_stored = self.name == kind.at.version;
+        // Of one that is never served, nobody reads the schema.
+        let is_ever_served = kind.served_versions().any(|name| self.name == name);
+        template::expand(&mut self.schema, definitions, is_ever_served);
         let mut version = json!({
             "name": self.name,
-            "served": self.served,
-            "storage": self.stored,
+            // The others are once the manager converts objects.
+            "served": is_stored,
+            "storage": is_stored,
             "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": self.schema},
         });
@@ -69,7 +60,8 @@ impl Version {
 
 impl Crd {
     fn render(self, definitions: &Map<String, Value>) -> Value {
-        let versions: Vec<Value> = self.versions.into_iter().map(|version| version.render(definitions)).collect();
+        let versions: Vec<Value> =
+            self.versions.into_iter().map(|version| version.render(self.kind, definitions)).collect();
         json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",

@@ -15,11 +15,34 @@ pub struct KindInfo {
     pub plural: &'static str,
 }
 
+impl KindInfo {
+    /// As in manifests: `group/version`, or the version alone for the core group.
+    pub fn api_version(&self) -> String {
+        self.with_version(self.version)
+    }
+
+    fn with_version(&self, version: &str) -> String {
+        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+    }
+}
+
+/// A version of a kind beside the one that is stored. Objects of it are none of dapple's business before they are converted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherVersion {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether dapple converts it, so that it is served once a manager answers the API server. One that is not is only
+    /// declared: then objects that another product stored in it don't stand in the way of replacing that product's CRD.
+    pub is_converted: bool,
+}
+
 /// A kind that users write for dapple.
 #[derive(Debug)]
 pub struct OwnKind {
     /// Where it is. This version is the one that is stored.
     pub at: KindInfo,
+    /// Its other versions, newest first.
+    pub other_versions: &'static [OtherVersion],
     /// What kubectl users call it.
     pub short_names: &'static [&'static str],
     /// Whether its objects are in namespaces.
@@ -40,6 +63,18 @@ impl OwnKind {
         format!("{}.{}", self.at.plural, self.at.group)
     }
 
+    /// The versions that are served where a manager converts: the stored one first.
+    pub fn served_versions(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let converted = self.other_versions.iter().filter(|other| other.is_converted).map(|other| other.name);
+        [self.at.version].into_iter().chain(converted)
+    }
+
+    /// Whether dapple converts objects of this `apiVersion` to the stored version.
+    pub fn is_converted(&self, api_version: &str) -> bool {
+        let converted = self.other_versions.iter().filter(|other| other.is_converted);
+        converted.into_iter().any(|other| self.at.with_version(other.name) == api_version)
+    }
+
     /// Its scope, as the API has it.
     pub const fn scope(&self) -> &'static str {
         if self.is_namespaced { "Namespaced" } else { "Cluster" }
@@ -49,6 +84,7 @@ impl OwnKind {
 const fn own(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> OwnKind {
     OwnKind {
         at: KindInfo { group, version, kind, plural },
+        other_versions: &[],
         short_names: &[],
         is_namespaced: true,
         family: "",
@@ -64,6 +100,7 @@ const YURT: &str = crate::pool::GROUP;
 
 /// DaemonSets with patches.
 pub const DAEMON_SET: OwnKind = OwnKind {
+    other_versions: &[OtherVersion { name: "v1alpha1", is_converted: true }],
     short_names: &["daemon", "ads"],
     family: "daemonset",
     is_workload: true,
@@ -115,6 +152,7 @@ pub const OVERRIDE_POLICY: OwnKind = OwnKind {
 
 /// Pools of nodes.
 pub const NODE_POOL: OwnKind = OwnKind {
+    other_versions: &[OtherVersion { name: "v1alpha1", is_converted: false }],
     short_names: &["np"],
     is_namespaced: false,
     family: "pool",
@@ -123,6 +161,7 @@ pub const NODE_POOL: OwnKind = OwnKind {
 
 /// A workload in each of some pools.
 pub const YURT_APP_SET: OwnKind = OwnKind {
+    other_versions: &[OtherVersion { name: "v1beta1", is_converted: false }],
     short_names: &["yas"],
     family: "pool",
     is_workload: true,
@@ -234,14 +273,32 @@ mod tests {
     }
 
     #[test]
-    fn crds_are_of_these_kinds_in_this_order() {
+    fn crds_are_of_these_kinds_and_versions_in_this_order() {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let crds = crate::crd::crds();
-        let stored = |crd: &serde_json::Value| {
+        let made = crate::crd::crds().into_iter().map(|crd| {
             let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
-            versions.filter(|of| of["storage"] == true).map(|of| text(&of["name"])).collect::<Vec<_>>()
-        };
-        let made: Vec<_> = crds.iter().map(|crd| (text(&crd["metadata"]["name"]), stored(crd))).collect();
-        assert_eq!(made, OWN.map(|own| (own.crd(), vec![own.at.version.to_owned()])));
+            let versions = versions.map(|of| (text(&of["name"]), of["storage"] == true, of["served"] == true));
+            (text(&crd["metadata"]["name"]), versions.collect::<Vec<_>>())
+        });
+        let wanted = OWN.into_iter().map(|own| {
+            let others = own.other_versions.iter().map(|other| (other.name.to_owned(), false, false));
+            (own.crd(), [(own.at.version.to_owned(), true, true)].into_iter().chain(others).collect::<Vec<_>>())
+        });
+        assert_eq!(made.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_converted_is_what_is_served_beside_what_is_stored() {
+        for own in OWN {
+            let served: Vec<&str> = own.served_versions().collect();
+            assert_eq!(served[0], own.at.version, "{}", own.at.kind);
+            assert!(!own.is_converted(&own.at.api_version()), "{}", own.at.kind);
+            for other in own.other_versions {
+                let api_version = format!("{}/{}", own.at.group, other.name);
+                let (is_served, is_converted) = (served.contains(&other.name), own.is_converted(&api_version));
+                assert!(is_served == other.is_converted && is_converted == other.is_converted, "{api_version}");
+            }
+        }
+        assert_eq!(NODE.api_version(), "v1");
     }
 }

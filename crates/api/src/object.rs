@@ -83,9 +83,13 @@ macro_rules! constant_text {
 constant_text!(ApiVersion, api_version);
 constant_text!(Kind, kind);
 
-/// Gives a type its place in the Kubernetes API, so that `kube::Api<T>` works: that of its kind in the table, in this version.
+/// Gives a type its place in the Kubernetes API, so that `kube::Api<T>` works: that of its kind in the table, in the
+/// version that is stored, or in another one if it says so.
 macro_rules! resource {
-    ($kind:ident, $own:ident, $version:literal, $scope:ident) => {
+    ($kind:ident, $own:ident, $scope:ident) => {
+        crate::object::resource!($kind, $own, crate::kinds::$own.at.version, $scope);
+    };
+    ($kind:ident, $own:ident, $version:expr, $scope:ident) => {
         impl kube::Resource for $kind {
             type DynamicType = ();
             type Scope = k8s_openapi::$scope;

@@ -7,7 +7,8 @@ use anyhow::Context;
 use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
 use dapple_admit::workload;
-use dapple_api::daemonset::{self, DaemonSet, convert};
+use dapple_api::daemonset::{ConversionError, DaemonSet, convert};
+use dapple_api::kinds;
 use dapple_api::manifest::Manifest;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
@@ -66,17 +67,15 @@ impl Checks {
 
 /// The object in the version that is judged, which is the stored one.
 pub(crate) fn stored(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
-    let is_older = object["kind"] == "DaemonSet" && object["apiVersion"] == format!("{}/v1alpha1", daemonset::GROUP);
+    let set = &kinds::DAEMON_SET;
+    let is_older =
+        object["kind"] == set.at.kind && object["apiVersion"].as_str().is_some_and(|of| set.is_converted(of));
     if !is_older {
         return Ok(Cow::Borrowed(object));
     }
-    let stored = format!("{}/v1beta1", daemonset::GROUP);
-    let told = |error: daemonset::ConversionError| FieldError {
-        field: String::new(),
-        reason: Reason::Invalid,
-        text: error.to_string(),
-    };
-    convert(object.clone(), &stored).map(Cow::Owned).map_err(told)
+    let told =
+        |error: ConversionError| FieldError { field: String::new(), reason: Reason::Invalid, text: error.to_string() };
+    convert(object.clone(), &set.at.api_version()).map(Cow::Owned).map_err(told)
 }
 
 /// What is to be said of an object, which is `written` like this; nothing of kinds that are none of dapple's.

@@ -12,6 +12,7 @@ pub mod trial;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use dapple_api::kinds;
 use serde_json::Value;
 
 use self::hooks::Edited;
@@ -19,7 +20,7 @@ use self::product::{Holder, Product, SeenLease, Workload};
 use self::sets::{OwnedPod, Set};
 
 /// The resource that is taken over.
-pub const RESOURCE: &str = "daemonsets";
+pub const RESOURCE: &str = kinds::DAEMON_SET.at.plural;
 /// Its CustomResourceDefinition.
 pub const CRD: &str = "daemonsets.apps.kruise.io";
 
@@ -211,6 +212,11 @@ mod tests {
             refused: Vec::new(),
             sets: Ok(objects.into_iter().map(|object| sets::read(object, reading)).collect()),
         }
+    }
+
+    #[test]
+    fn what_is_taken_over_is_a_kind_of_ours() {
+        assert_eq!(CRD, kinds::DAEMON_SET.crd());
     }
 
     #[test]

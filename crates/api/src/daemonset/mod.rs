@@ -43,8 +43,8 @@ pub(crate) fn crds() -> Vec<Crd> {
     vec![Crd {
         kind: &kinds::DAEMON_SET,
         versions: vec![
-            Version::served::<DaemonSet>("v1beta1", [columns.clone(), vec![revision]].concat()),
-            Version::converted::<v1alpha1::DaemonSet>("v1alpha1", columns),
+            Version::of::<DaemonSet>([columns.clone(), vec![revision]].concat()),
+            Version::of::<v1alpha1::DaemonSet>(columns),
         ],
     }]
 }

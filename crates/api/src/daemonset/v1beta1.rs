@@ -34,7 +34,7 @@ pub struct DaemonSet {
     pub status: Option<DaemonSetStatus>,
 }
 
-resource!(DaemonSet, DAEMON_SET, "v1beta1", NamespaceResourceScope);
+resource!(DaemonSet, DAEMON_SET, NamespaceResourceScope);
 
 /// What must hold of selector and template, in every version.
 pub(super) fn selector_rules() -> Value {

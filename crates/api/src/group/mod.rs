@@ -67,14 +67,8 @@ pub(crate) fn crds() -> Vec<Crd> {
     let propagation_columns =
         vec![column("Strategy", "string", ".spec.propagationStrategy", "How pods are divided"), ready(), age()];
     vec![
-        Crd { kind: &kinds::NODE_GROUP, versions: vec![Version::served::<NodeGroup>("v1alpha1", group_columns)] },
-        Crd {
-            kind: &kinds::PROPAGATION_POLICY,
-            versions: vec![Version::served::<PropagationPolicy>("v1alpha1", propagation_columns)],
-        },
-        Crd {
-            kind: &kinds::OVERRIDE_POLICY,
-            versions: vec![Version::served::<OverridePolicy>("v1alpha1", vec![ready(), age()])],
-        },
+        Crd { kind: &kinds::NODE_GROUP, versions: vec![Version::of::<NodeGroup>(group_columns)] },
+        Crd { kind: &kinds::PROPAGATION_POLICY, versions: vec![Version::of::<PropagationPolicy>(propagation_columns)] },
+        Crd { kind: &kinds::OVERRIDE_POLICY, versions: vec![Version::of::<OverridePolicy>(vec![ready(), age()])] },
     ]
 }

@@ -31,7 +31,7 @@ pub struct NodeGroup {
     pub status: Option<NodeGroupStatus>,
 }
 
-resource!(NodeGroup, NODE_GROUP, "v1alpha1", ClusterResourceScope);
+resource!(NodeGroup, NODE_GROUP, ClusterResourceScope);
 
 /// Which nodes are in a group: those that `nodes` names and those that `matchLabels` matches, together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

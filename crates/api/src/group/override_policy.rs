@@ -33,7 +33,7 @@ pub struct OverridePolicy {
     pub status: Option<PolicyStatus>,
 }
 
-resource!(OverridePolicy, OVERRIDE_POLICY, "v1alpha1", NamespaceResourceScope);
+resource!(OverridePolicy, OVERRIDE_POLICY, NamespaceResourceScope);
 
 /// What changes in which group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

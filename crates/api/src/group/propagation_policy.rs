@@ -30,7 +30,7 @@ pub struct PropagationPolicy {
     pub status: Option<PolicyStatus>,
 }
 
-resource!(PropagationPolicy, PROPAGATION_POLICY, "v1alpha1", NamespaceResourceScope);
+resource!(PropagationPolicy, PROPAGATION_POLICY, NamespaceResourceScope);
 
 /// How pods are divided among groups. Groups that are not listed get none. Names compare without case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -34,7 +34,7 @@ pub(crate) fn crds() -> Vec<Crd> {
         wide("Replicas", "string", ".spec.strategy.replicas", "How many pods the marker asks for"),
     ];
     vec![
-        Crd { kind: &kinds::POD_MARKER, versions: vec![Version::served::<PodMarker>("v1alpha1", marker_columns)] },
-        Crd { kind: &kinds::NODE_POD_PROBE, versions: vec![Version::served::<NodePodProbe>("v1alpha1", vec![age()])] },
+        Crd { kind: &kinds::POD_MARKER, versions: vec![Version::of::<PodMarker>(marker_columns)] },
+        Crd { kind: &kinds::NODE_POD_PROBE, versions: vec![Version::of::<NodePodProbe>(vec![age()])] },
     ]
 }

@@ -31,7 +31,7 @@ pub struct NodePodProbe {
     pub status: Option<NodePodProbeStatus>,
 }
 
-resource!(NodePodProbe, NODE_POD_PROBE, "v1alpha1", ClusterResourceScope);
+resource!(NodePodProbe, NODE_POD_PROBE, ClusterResourceScope);
 
 /// The probes to run on a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

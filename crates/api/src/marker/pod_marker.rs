@@ -33,7 +33,7 @@ pub struct PodMarker {
     pub status: Option<PodMarkerStatus>,
 }
 
-resource!(PodMarker, POD_MARKER, "v1alpha1", NamespaceResourceScope);
+resource!(PodMarker, POD_MARKER, NamespaceResourceScope);
 
 /// Which pods to mark, how many, and with what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

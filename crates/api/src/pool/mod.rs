@@ -57,10 +57,7 @@ fn node_pool() -> Crd {
     ];
     Crd {
         kind: &kinds::NODE_POOL,
-        versions: vec![
-            Version::served::<NodePool>("v1beta1", columns),
-            Version::declared::<v1alpha1::NodePool>("v1alpha1"),
-        ],
+        versions: vec![Version::of::<NodePool>(columns), Version::of::<v1alpha1::NodePool>(Vec::new())],
     }
 }
 
@@ -75,10 +72,7 @@ fn yurt_app_set() -> Crd {
     ];
     Crd {
         kind: &kinds::YURT_APP_SET,
-        versions: vec![
-            Version::served::<YurtAppSet>("v1alpha1", columns),
-            Version::declared::<v1beta1::YurtAppSet>("v1beta1"),
-        ],
+        versions: vec![Version::of::<YurtAppSet>(columns), Version::of::<v1beta1::YurtAppSet>(Vec::new())],
     }
 }
 
@@ -89,7 +83,7 @@ fn yurt_app_daemon() -> Crd {
         age(),
         wide("Revision", "string", ".status.currentRevision", "The newest revision"),
     ];
-    Crd { kind: &kinds::YURT_APP_DAEMON, versions: vec![Version::served::<YurtAppDaemon>("v1alpha1", columns)] }
+    Crd { kind: &kinds::YURT_APP_DAEMON, versions: vec![Version::of::<YurtAppDaemon>(columns)] }
 }
 
 fn replacement() -> Crd {
@@ -99,8 +93,5 @@ fn replacement() -> Crd {
         column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Whether it is in effect"),
         age(),
     ];
-    Crd {
-        kind: &kinds::REPLACEMENT,
-        versions: vec![Version::served::<YurtAppConfigurationReplacement>("v1alpha1", columns)],
-    }
+    Crd { kind: &kinds::REPLACEMENT, versions: vec![Version::of::<YurtAppConfigurationReplacement>(columns)] }
 }

@@ -32,7 +32,7 @@ pub struct NodePool {
     pub status: Option<NodePoolStatus>,
 }
 
-resource!(NodePool, NODE_POOL, "v1beta1", ClusterResourceScope);
+resource!(NodePool, NODE_POOL, ClusterResourceScope);
 
 /// What the nodes of a pool have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

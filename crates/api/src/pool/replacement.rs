@@ -36,7 +36,7 @@ pub struct YurtAppConfigurationReplacement {
     pub status: Option<ReplacementStatus>,
 }
 
-resource!(YurtAppConfigurationReplacement, REPLACEMENT, "v1alpha1", NamespaceResourceScope);
+resource!(YurtAppConfigurationReplacement, REPLACEMENT, NamespaceResourceScope);
 
 /// The application that is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

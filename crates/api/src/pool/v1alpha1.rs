@@ -33,7 +33,7 @@ pub struct YurtAppSet {
     pub status: Option<YurtAppSetStatus>,
 }
 
-resource!(YurtAppSet, YURT_APP_SET, "v1alpha1", NamespaceResourceScope);
+resource!(YurtAppSet, YURT_APP_SET, NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -29,7 +29,7 @@ pub struct YurtAppDaemon {
     pub status: Option<YurtAppDaemonStatus>,
 }
 
-resource!(YurtAppDaemon, YURT_APP_DAEMON, "v1alpha1", NamespaceResourceScope);
+resource!(YurtAppDaemon, YURT_APP_DAEMON, NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use dapple_api::kinds;
 use serde_json::{Value, json};
 
 use super::product::Workload;
 use super::{CRD, Refusal, texts};
 
 /// The version that dapple's CRD stores.
-pub const BETA: &str = "v1beta1";
+pub const BETA: &str = kinds::DAEMON_SET.at.version;
 /// The older version, which can be converted.
-pub const ALPHA: &str = "v1alpha1";
+pub const ALPHA: &str = kinds::DAEMON_SET.other_versions[0].name;
 
 /// What a CRD says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
