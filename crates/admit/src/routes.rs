@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use dapple_api::daemonset::default_patch;
 use dapple_api::group::{missing_in_override_policy, missing_in_propagation_policy};
+use dapple_api::kinds::{self, Name};
 use dapple_api::pool::{
     NODE_POOL_LABEL, Other, conflicts, missing_in_replacement, missing_in_yurt_app_set, validate_node_pool_deletion,
 };
@@ -53,12 +54,14 @@ impl Judges {
     }
 
     async fn validate(&self, request: &Request) -> Verdict {
-        if request.kind.kind == "DaemonSet" {
+        // Of kinds that are none of ours nobody asks.
+        let Some(own) = kinds::find(&request.kind.group, &request.kind.kind) else { return Verdict::default() };
+        if own.name == Name::DaemonSet {
             return self.daemonset(request).await;
         }
         let mut verdict = admission::judge_change(&request.object, request.old()).unwrap_or_default();
-        self.look_around(request, &mut verdict);
-        if matches!(request.kind.kind.as_str(), "YurtAppSet" | "YurtAppDaemon") {
+        self.look_around(own.name, request, &mut verdict);
+        if own.is_workload {
             workload::ask(&self.asker, &request.object, request.old(), &mut verdict).await;
         }
         verdict
@@ -74,15 +77,15 @@ impl Judges {
     }
 
     /// What only the cluster can tell.
-    fn look_around(&self, request: &Request, verdict: &mut Verdict) {
+    fn look_around(&self, kind: Name, request: &Request, verdict: &mut Verdict) {
         let has_group = |name: &str| self.known.may_have_group(name);
         let has_pool = |name: &str| self.known.may_have_pool(name);
         let object = &request.object;
-        let found = match request.kind.kind.as_str() {
-            "PropagationPolicy" => read(object).map(|policy| missing_in_propagation_policy(&policy, has_group)),
-            "OverridePolicy" => read(object).map(|policy| missing_in_override_policy(&policy, has_group)),
-            "YurtAppSet" => read(object).map(|set| missing_in_yurt_app_set(&set, has_pool)),
-            "YurtAppConfigurationReplacement" => read(object).map(|replacement| {
+        let found = match kind {
+            Name::PropagationPolicy => read(object).map(|policy| missing_in_propagation_policy(&policy, has_group)),
+            Name::OverridePolicy => read(object).map(|policy| missing_in_override_policy(&policy, has_group)),
+            Name::YurtAppSet => read(object).map(|set| missing_in_yurt_app_set(&set, has_pool)),
+            Name::Replacement => read(object).map(|replacement| {
                 let others = self.known.replacements(&request.namespace);
                 let others = others.iter().filter(|known| *known.meta.key.name != *request.name);
                 let others = others.map(|known| Other {
@@ -95,7 +98,9 @@ impl Judges {
                 verdict.extend(missing_in_replacement(&replacement, has_pool));
                 verdict
             }),
-            _ => return,
+            // They name no others, or are not judged here.
+            Name::PodMarker | Name::NodePodProbe | Name::NodeGroup | Name::NodePool => return,
+            Name::DaemonSet | Name::YurtAppDaemon => return,
         };
         if let Ok(found) = found {
             verdict.extend(found);

@@ -2,6 +2,8 @@
 //! has to know where a kind is, or what there is of it, goes by it: CRDs, types, caches, webhooks, families, the planner's
 //! world, and words on the command line.
 
+use serde_json::Value;
+
 /// Where the API server keeps a kind, in the version that dapple reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KindInfo {
@@ -18,11 +20,7 @@ pub struct KindInfo {
 impl KindInfo {
     /// As in manifests: `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
-        self.with_version(self.version)
-    }
-
-    fn with_version(&self, version: &str) -> String {
-        if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
@@ -36,9 +34,27 @@ pub struct OtherVersion {
     pub is_converted: bool,
 }
 
+/// The kinds that users write for dapple, for those who do something else for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the table says what each is")]
+pub enum Name {
+    DaemonSet,
+    PodMarker,
+    NodePodProbe,
+    NodeGroup,
+    PropagationPolicy,
+    OverridePolicy,
+    NodePool,
+    YurtAppSet,
+    YurtAppDaemon,
+    Replacement,
+}
+
 /// A kind that users write for dapple.
 #[derive(Debug)]
 pub struct OwnKind {
+    /// Which one it is.
+    pub name: Name,
     /// Where it is. This version is the one that is stored.
     pub at: KindInfo,
     /// Its other versions, newest first.
@@ -67,10 +83,9 @@ impl OwnKind {
         [self.at.version].into_iter().chain(converted)
     }
 
-    /// Whether dapple converts objects of this `apiVersion` to the stored version.
-    pub fn is_converted(&self, api_version: &str) -> bool {
-        let converted = self.other_versions.iter().filter(|other| other.is_converted);
-        converted.into_iter().any(|other| self.at.with_version(other.name) == api_version)
+    /// Whether dapple converts objects of this version to the stored one.
+    pub fn is_converted(&self, version: &str) -> bool {
+        version != self.at.version && self.served_versions().any(|served| served == version)
     }
 
     /// Its scope, as the API has it.
@@ -79,8 +94,15 @@ impl OwnKind {
     }
 }
 
-const fn own(group: &'static str, version: &'static str, kind: &'static str, plural: &'static str) -> OwnKind {
+const fn own(
+    name: Name,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+) -> OwnKind {
     OwnKind {
+        name,
         at: KindInfo { group, version, kind, plural },
         other_versions: &[],
         short_names: &[],
@@ -101,7 +123,7 @@ pub const DAEMON_SET: OwnKind = OwnKind {
     short_names: &["daemon", "ads"],
     family: "daemonset",
     is_workload: true,
-    ..own(KRUISE, "v1beta1", "DaemonSet", "daemonsets")
+    ..own(Name::DaemonSet, KRUISE, "v1beta1", "DaemonSet", "daemonsets")
 };
 
 /// Markers of pods.
@@ -109,7 +131,7 @@ pub const POD_MARKER: OwnKind = OwnKind {
     short_names: &["pmark"],
     family: "marker",
     is_planned: false,
-    ..own(KRUISE, "v1alpha1", "PodMarker", "podmarkers")
+    ..own(Name::PodMarker, KRUISE, "v1alpha1", "PodMarker", "podmarkers")
 };
 
 /// What is to be probed on a node.
@@ -118,7 +140,7 @@ pub const NODE_POD_PROBE: OwnKind = OwnKind {
     is_namespaced: false,
     family: "marker",
     is_planned: false,
-    ..own(crate::marker::GROUP, "v1alpha1", "NodePodProbe", "nodepodprobes")
+    ..own(Name::NodePodProbe, crate::marker::GROUP, "v1alpha1", "NodePodProbe", "nodepodprobes")
 };
 
 /// Groups of nodes.
@@ -126,21 +148,21 @@ pub const NODE_GROUP: OwnKind = OwnKind {
     short_names: &["ng"],
     is_namespaced: false,
     family: "group",
-    ..own(GROUPS, "v1alpha1", "NodeGroup", "nodegroups")
+    ..own(Name::NodeGroup, GROUPS, "v1alpha1", "NodeGroup", "nodegroups")
 };
 
 /// How an application is spread over groups.
 pub const PROPAGATION_POLICY: OwnKind = OwnKind {
     short_names: &["gpp"],
     family: "group",
-    ..own(GROUPS, "v1alpha1", "PropagationPolicy", "propagationpolicies")
+    ..own(Name::PropagationPolicy, GROUPS, "v1alpha1", "PropagationPolicy", "propagationpolicies")
 };
 
 /// What differs from group to group.
 pub const OVERRIDE_POLICY: OwnKind = OwnKind {
     short_names: &["gop"],
     family: "group",
-    ..own(GROUPS, "v1alpha1", "OverridePolicy", "overridepolicies")
+    ..own(Name::OverridePolicy, GROUPS, "v1alpha1", "OverridePolicy", "overridepolicies")
 };
 
 /// Pools of nodes.
@@ -149,7 +171,7 @@ pub const NODE_POOL: OwnKind = OwnKind {
     short_names: &["np"],
     is_namespaced: false,
     family: "pool",
-    ..own(YURT, "v1beta1", "NodePool", "nodepools")
+    ..own(Name::NodePool, YURT, "v1beta1", "NodePool", "nodepools")
 };
 
 /// A workload in each of some pools.
@@ -158,7 +180,7 @@ pub const YURT_APP_SET: OwnKind = OwnKind {
     short_names: &["yas"],
     family: "pool",
     is_workload: true,
-    ..own(YURT, "v1alpha1", "YurtAppSet", "yurtappsets")
+    ..own(Name::YurtAppSet, YURT, "v1alpha1", "YurtAppSet", "yurtappsets")
 };
 
 /// A workload in every pool.
@@ -166,14 +188,14 @@ pub const YURT_APP_DAEMON: OwnKind = OwnKind {
     short_names: &["yad"],
     family: "pool",
     is_workload: true,
-    ..own(YURT, "v1alpha1", "YurtAppDaemon", "yurtappdaemons")
+    ..own(Name::YurtAppDaemon, YURT, "v1alpha1", "YurtAppDaemon", "yurtappdaemons")
 };
 
 /// What differs from pool to pool.
 pub const REPLACEMENT: OwnKind = OwnKind {
     short_names: &["yacr"],
     family: "pool",
-    ..own(YURT, "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements")
+    ..own(Name::Replacement, YURT, "v1alpha1", "YurtAppConfigurationReplacement", "yurtappconfigurationreplacements")
 };
 
 /// All of them: families in order, kinds in the order their documentation has.
@@ -212,6 +234,8 @@ pub struct NativeKind {
     pub at: KindInfo,
     /// What kubectl users call it.
     pub short_names: &'static [&'static str],
+    /// The field that has its pod template.
+    pub template_field: &'static str,
 }
 
 const fn native(
@@ -220,22 +244,37 @@ const fn native(
     plural: &'static str,
     short_names: &'static [&'static str],
 ) -> NativeKind {
-    NativeKind { at: KindInfo { group, version: "v1", kind, plural }, short_names }
+    let at = KindInfo { group, version: "v1", kind, plural };
+    NativeKind { at, short_names, template_field: "spec.template" }
 }
 
+/// DaemonSets of Kubernetes.
+pub const NATIVE_DAEMON_SET: NativeKind = native("apps", "DaemonSet", "daemonsets", &["ds"]);
+
 /// Kubernetes' own workloads, which may ask for a policy.
-pub const NATIVE: [NativeKind; 6] = [
-    native("apps", "DaemonSet", "daemonsets", &["ds"]),
+pub static NATIVE: [NativeKind; 6] = [
+    NATIVE_DAEMON_SET,
     native("apps", "Deployment", "deployments", &["deploy"]),
     native("apps", "StatefulSet", "statefulsets", &["sts"]),
     native("apps", "ReplicaSet", "replicasets", &["rs"]),
     native("batch", "Job", "jobs", &[]),
-    native("batch", "CronJob", "cronjobs", &["cj"]),
+    NativeKind { template_field: "spec.jobTemplate.spec.template", ..native("batch", "CronJob", "cronjobs", &["cj"]) },
 ];
 
 /// The kind of dapple's own that objects of this group and kind are, whatever their version.
 pub fn find(group: &str, kind: &str) -> Option<&'static OwnKind> {
     OWN.into_iter().find(|own| own.at.group == group && own.at.kind == kind)
+}
+
+/// The kind of dapple's own that an object is of, and the version that it is written in.
+pub fn of(object: &Value) -> Option<(&'static OwnKind, &str)> {
+    let (group, version) = object.get("apiVersion")?.as_str()?.split_once('/')?;
+    Some((find(group, object.get("kind")?.as_str()?)?, version))
+}
+
+/// The workload of Kubernetes that objects of this group and kind are, whatever their version.
+pub fn find_native(group: &str, kind: &str) -> Option<&'static NativeKind> {
+    NATIVE.iter().find(|native| native.at.group == group && native.at.kind == kind)
 }
 
 #[cfg(test)]
@@ -247,6 +286,7 @@ mod tests {
     fn no_two_kinds_have_a_word_or_a_path_in_common() {
         let paths: BTreeSet<String> = OWN.iter().map(|own| own.crd()).collect();
         assert_eq!(paths.len(), OWN.len());
+        assert_eq!(OWN.iter().map(|own| own.name).collect::<BTreeSet<_>>().len(), OWN.len());
         let words = OWN.iter().flat_map(|own| own.short_names.iter().chain([&own.at.plural]));
         assert_eq!(words.clone().collect::<BTreeSet<_>>().len(), words.count());
         assert!(OWN.iter().all(|own| find(own.at.group, own.at.kind).is_some_and(|found| found.at == own.at)));
@@ -279,11 +319,10 @@ mod tests {
         for own in OWN {
             let served: Vec<&str> = own.served_versions().collect();
             assert_eq!(served[0], own.at.version, "{}", own.at.kind);
-            assert!(!own.is_converted(&own.at.api_version()), "{}", own.at.kind);
+            assert!(!own.is_converted(own.at.version), "{}", own.at.kind);
             for other in own.other_versions {
-                let api_version = format!("{}/{}", own.at.group, other.name);
-                let (is_served, is_converted) = (served.contains(&other.name), own.is_converted(&api_version));
-                assert!(is_served == other.is_converted && is_converted == other.is_converted, "{api_version}");
+                let (is_served, is_converted) = (served.contains(&other.name), own.is_converted(other.name));
+                assert!(is_served == other.is_converted && is_converted == other.is_converted, "{own:?}");
             }
         }
         assert_eq!(NODE.api_version(), "v1");

@@ -8,7 +8,7 @@ use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
 use dapple_admit::workload;
 use dapple_api::daemonset::{ConversionError, DaemonSet, convert};
-use dapple_api::kinds;
+use dapple_api::kinds::{self, Name, OwnKind};
 use dapple_api::manifest::Manifest;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
@@ -25,8 +25,8 @@ use crate::sources::{Live, Sources, with_notice};
 const FIELD_MANAGER: &str = "dapple-plan";
 
 /// Kinds that plans are made of: what is probably not meant in them, plans tell themselves.
-const PLANNED: [&str; 5] =
-    ["DaemonSet", "OverridePolicy", "YurtAppSet", "YurtAppDaemon", "YurtAppConfigurationReplacement"];
+const PLANNED: [Name; 5] =
+    [Name::DaemonSet, Name::OverridePolicy, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
 
 /// What is to be said of the objects in files.
 #[derive(Debug, Default)]
@@ -67,15 +67,12 @@ impl Checks {
 
 /// The object in the version that is judged, which is the stored one.
 pub(crate) fn stored(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
-    let set = &kinds::DAEMON_SET;
-    let is_older =
-        object["kind"] == set.at.kind && object["apiVersion"].as_str().is_some_and(|of| set.is_converted(of));
-    if !is_older {
+    let Some((own, _)) = kinds::of(object).filter(|(own, version)| own.is_converted(version)) else {
         return Ok(Cow::Borrowed(object));
-    }
+    };
     let told =
         |error: ConversionError| FieldError { field: String::new(), reason: Reason::Invalid, text: error.to_string() };
-    convert(object.clone(), &set.at.api_version()).map(Cow::Owned).map_err(told)
+    convert(object.clone(), &own.at.api_version()).map(Cow::Owned).map_err(told)
 }
 
 /// What is to be said of an object, which is `written` like this; nothing of kinds that are none of dapple's.
@@ -85,19 +82,17 @@ async fn check(
     written: &Value,
     asks_server: bool,
 ) -> anyhow::Result<Option<Verdict>> {
-    if judge(object, None).is_none() {
-        return Ok(None);
-    }
+    let Some((own, _)) = kinds::of(object).filter(|_| judge(object, None).is_some()) else { return Ok(None) };
     let old = match &sources.live {
         Some(live) => current(live, object).await?,
         None => None,
     };
     let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
-    if object["kind"].as_str().is_some_and(|kind| PLANNED.contains(&kind)) {
+    if PLANNED.contains(&own.name) {
         verdict.warnings.clear();
     }
     if let Some(live) = sources.live.as_ref().filter(|_| asks_server) {
-        let asked = ask(live, sources, object, written, old.as_ref(), &mut verdict);
+        let asked = ask(live, sources, (own, object, written), old.as_ref(), &mut verdict);
         with_notice("asking the API server ...", asked).await?;
     }
     Ok(Some(verdict))
@@ -115,18 +110,21 @@ async fn current(live: &Live, object: &Value) -> anyhow::Result<Option<Value>> {
 async fn ask(
     live: &Live,
     sources: &Sources,
-    object: &Value,
-    written: &Value,
+    (own, object, written): (&OwnKind, &Value, &Value),
     old: Option<&Value>,
     verdict: &mut Verdict,
 ) -> anyhow::Result<()> {
     let asker = Arc::new(Asker::new(live.client.clone(), name_of(object).namespace));
-    if let (Some("DaemonSet"), Ok(set)) = (object["kind"].as_str(), read::<DaemonSet>(object)) {
-        let old = old.and_then(|old| read::<DaemonSet>(old).ok());
-        let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
-        DaemonSets::new(asker).ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
-    } else if matches!(object["kind"].as_str(), Some("YurtAppSet" | "YurtAppDaemon")) {
-        workload::ask(&asker, object, old, verdict).await;
+    match own.name {
+        Name::DaemonSet => {
+            if let Ok(set) = read::<DaemonSet>(object) {
+                let old = old.and_then(|old| read::<DaemonSet>(old).ok());
+                let classes = |selectors: &[Selector]| sources.next.census().classes(selectors);
+                DaemonSets::new(asker).ask(&set.spec, old.as_ref().map(|old| &old.spec), classes, verdict).await;
+            }
+        }
+        _ if own.is_workload => workload::ask(&asker, object, old, verdict).await,
+        _ => {}
     }
     // Where dapple's webhooks are, they would say the same again.
     if verdict.is_ok() {

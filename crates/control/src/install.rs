@@ -150,7 +150,7 @@ pub async fn stop_conversion(client: &Client, name: &str) -> Result<bool, Error>
 /// product serves has none.
 pub async fn install_policies(client: &Client, manager: &ServiceAccount) -> Result<(), Error> {
     for policy in author_policies(manager) {
-        if find_crd(client, policy.crd).await?.is_some_and(|found| is_ours(&found)) {
+        if find_crd(client, &policy.crd).await?.is_some_and(|found| is_ours(&found)) {
             apply_own(client, &policy.objects).await?;
         }
     }

@@ -1,6 +1,7 @@
 //! Tenancy in a cluster: what breaks the rule, whether it is enforced, and switching that.
 
 use dapple_api::crd::is_ours;
+use dapple_api::kinds::{self, KindInfo};
 use dapple_api::partition::{
     Action, DAEMONSET_POLICY, LABEL_ANNOTATION, Tenancy, TenantLabel, policies_of, system_daemonsets_role,
     tenancy_policies,
@@ -17,8 +18,6 @@ use crate::uninstall::{Removal, remove};
 
 /// As many objects per answer.
 const PAGE: u32 = 500;
-/// Where DaemonSets are, newest version first: an older OpenKruise serves v1alpha1 alone.
-const DAEMONSETS: [(&str, &[&str]); 2] = [("apps", &["v1"]), ("apps.kruise.io", &["v1beta1", "v1alpha1"])];
 
 /// What tenancy looks at.
 #[derive(Debug, Clone, Default)]
@@ -40,10 +39,10 @@ pub struct Standing {
 
 /// Reads namespaces and DaemonSets. Namespaces come last, so that those of every DaemonSet are known.
 pub async fn look(client: &Client) -> Result<Observed, Error> {
-    let mut sets = Vec::new();
-    for (group, versions) in DAEMONSETS {
-        sets.extend(daemonsets(client, group, versions).await?);
-    }
+    let (native, own) = (kinds::NATIVE_DAEMON_SET.at, kinds::DAEMON_SET);
+    let mut sets = daemonsets(client, native, [native.version]).await?;
+    // An older OpenKruise serves v1alpha1 alone.
+    sets.extend(daemonsets(client, own.at, own.served_versions()).await?);
     let api: Api<v1::Namespace> = Api::all(client.clone());
     let namespaces = pages(&api).await.map_err(refused("namespaces"))?;
     let namespace = |mut found: PartialObjectMeta<v1::Namespace>| Namespace {
@@ -54,10 +53,13 @@ pub async fn look(client: &Client) -> Result<Observed, Error> {
 }
 
 /// The DaemonSets of one group, in the first version that is served; none if none is.
-async fn daemonsets(client: &Client, group: &str, versions: &[&str]) -> Result<Vec<DaemonSet>, Error> {
+async fn daemonsets(
+    client: &Client,
+    KindInfo { group, kind, plural, .. }: KindInfo,
+    versions: impl IntoIterator<Item = &'static str>,
+) -> Result<Vec<DaemonSet>, Error> {
     for version in versions {
-        let kind = GroupVersionKind::gvk(group, version, "DaemonSet");
-        let resource = ApiResource::from_gvk_with_plural(&kind, "daemonsets");
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
         let set = |found: &PartialObjectMeta<DynamicObject>| DaemonSet {
             namespace: found.namespace().unwrap_or_default(),
@@ -67,7 +69,7 @@ async fn daemonsets(client: &Client, group: &str, versions: &[&str]) -> Result<V
         match pages(&api).await {
             Ok(found) => return Ok(found.iter().map(set).collect()),
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(refused(&format!("daemonsets.{group}"))(error)),
+            Err(error) => return Err(refused(&format!("{plural}.{group}"))(error)),
         }
     }
     Ok(Vec::new())

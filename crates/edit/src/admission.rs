@@ -1,31 +1,31 @@
 //! What is to be said of an object before it is taken: the one question that webhooks and `dapple plan` ask.
 
 use dapple_api::group::Overriders;
+use dapple_api::kinds::{self, Name};
 use dapple_api::verdict::{FieldError, Reason, Verdict};
-use dapple_api::{group, kinds, pool};
+use dapple_api::{group, pool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// What is to be said of an object of any kind that users write for dapple; `None` for other kinds, and for versions
 /// that dapple does not serve. `old` is what the object was before an update.
 pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
-    let (api_group, version) = object.get("apiVersion")?.as_str()?.split_once('/')?;
-    let kind = kinds::find(api_group, object.get("kind")?.as_str()?).filter(|kind| kind.at.version == version)?;
-    let verdict = match kind.at.kind {
-        "DaemonSet" => crate::daemonset::judge(object, old),
-        "PodMarker" => with(object, crate::marker::validate),
-        "NodeGroup" => with(object, group::validate_node_group),
-        "PropagationPolicy" => with(object, group::validate_propagation_policy),
-        "OverridePolicy" => match unreadable_overrider(object) {
+    let (own, _) = kinds::of(object).filter(|(own, version)| own.at.version == *version)?;
+    let verdict = match own.name {
+        Name::DaemonSet => crate::daemonset::judge(object, old),
+        Name::PodMarker => with(object, crate::marker::validate),
+        Name::NodeGroup => with(object, group::validate_node_group),
+        Name::PropagationPolicy => with(object, group::validate_propagation_policy),
+        Name::OverridePolicy => match unreadable_overrider(object) {
             None => with(object, crate::group::validate_override_policy),
             Some(error) => error.into(),
         },
-        "NodePool" => with_old(object, old, pool::validate_node_pool),
-        "YurtAppSet" => with_old(object, old, crate::pool::validate_yurt_app_set),
-        "YurtAppDaemon" => with_old(object, old, crate::pool::validate_yurt_app_daemon),
-        "YurtAppConfigurationReplacement" => with(object, crate::pool::validate_replacement),
+        Name::NodePool => with_old(object, old, pool::validate_node_pool),
+        Name::YurtAppSet => with_old(object, old, crate::pool::validate_yurt_app_set),
+        Name::YurtAppDaemon => with_old(object, old, crate::pool::validate_yurt_app_daemon),
+        Name::Replacement => with(object, crate::pool::validate_replacement),
         // Nobody but dapple writes it.
-        _ => return None,
+        Name::NodePodProbe => return None,
     };
     Some(verdict)
 }

@@ -10,15 +10,6 @@ use crate::fit::Node;
 use crate::group::workload::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Sketch};
 
-/// The field of a workload that has its pod template; none for other kinds.
-pub(crate) fn template_field(group: &str, kind: &str) -> Option<&'static str> {
-    match (group, kind) {
-        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet") | ("batch", "Job") => Some("spec.template"),
-        ("batch", "CronJob") => Some("spec.jobTemplate.spec.template"),
-        _ => None,
-    }
-}
-
 /// The pod template of a workload.
 pub(crate) fn template<'a>(field: &str, object: &'a Value) -> Option<&'a Value> {
     object.pointer(&format!("/{}", field.replace('.', "/")))

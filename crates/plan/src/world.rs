@@ -10,7 +10,7 @@ use dapple_api::group::{
     NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, REQUIRED_OVERRIDE_LABEL,
     REQUIRED_PROPAGATION_LABEL,
 };
-use dapple_api::kinds;
+use dapple_api::kinds::{self, Name};
 use dapple_api::pool::{NodePool, SubjectKind, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
 use dapple_edit::edit::Source;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -62,11 +62,14 @@ impl World {
         let own = kinds::find(group, kind).filter(|own| own.is_planned);
         // Of groups there is one version; objects of another are told to be malformed.
         let own = own.filter(|own| own.at.version == version || own.family == "group");
-        match own.map_or(kind, |own| own.at.kind) {
-            "Node" if (group, version) == ("", "v1") => _ = self.nodes.insert(name.name, record(object)),
-            kind if own.is_some() => self.add_own(kind, object, &name, &mut unknown)?,
-            kind => {
-                let Some(field) = native::template_field(group, kind) else { return Ok(false) };
+        match own {
+            Some(own) => self.add_own(own.name, object, &name, &mut unknown)?,
+            None if (api_version, kind) == (kinds::NODE.version, kinds::NODE.kind) => {
+                _ = self.nodes.insert(name.name, record(object));
+            }
+            None => {
+                let Some(native) = kinds::find_native(group, kind) else { return Ok(false) };
+                let field = native.template_field;
                 let labels = labels_of(object);
                 if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
                     // It may have asked for one before.
@@ -91,22 +94,23 @@ impl World {
     /// Takes in an object of a kind of ours.
     fn add_own(
         &mut self,
-        kind: &str,
+        kind: Name,
         object: &Value,
         name: &ObjectName,
         unknown: &mut Vec<String>,
     ) -> Result<(), Malformed> {
         let key = (name.namespace.clone(), name.name.clone());
         match kind {
-            "DaemonSet" => _ = self.daemonsets.insert(key, read(object, name, unknown)?),
-            "NodeGroup" => _ = self.node_groups.insert(key.1, read(object, name, unknown)?),
-            "PropagationPolicy" => _ = self.propagation_policies.insert(key, read(object, name, unknown)?),
-            "OverridePolicy" => _ = self.override_policies.insert(key, read(object, name, unknown)?),
-            "NodePool" => _ = self.node_pools.insert(key.1, read(object, name, unknown)?),
-            "YurtAppSet" => _ = self.sets.insert(key, read(object, name, unknown)?),
-            "YurtAppDaemon" => _ = self.daemons.insert(key, read(object, name, unknown)?),
-            "YurtAppConfigurationReplacement" => _ = self.replacements.insert(key, read(object, name, unknown)?),
-            _ => {}
+            Name::DaemonSet => _ = self.daemonsets.insert(key, read(object, name, unknown)?),
+            Name::NodeGroup => _ = self.node_groups.insert(key.1, read(object, name, unknown)?),
+            Name::PropagationPolicy => _ = self.propagation_policies.insert(key, read(object, name, unknown)?),
+            Name::OverridePolicy => _ = self.override_policies.insert(key, read(object, name, unknown)?),
+            Name::NodePool => _ = self.node_pools.insert(key.1, read(object, name, unknown)?),
+            Name::YurtAppSet => _ = self.sets.insert(key, read(object, name, unknown)?),
+            Name::YurtAppDaemon => _ = self.daemons.insert(key, read(object, name, unknown)?),
+            Name::Replacement => _ = self.replacements.insert(key, read(object, name, unknown)?),
+            // Nobody plans them.
+            Name::PodMarker | Name::NodePodProbe => {}
         }
         Ok(())
     }
@@ -231,12 +235,13 @@ impl World {
     fn native(&self, name: &ObjectName, object: &Value, groups: &Groups) -> Option<Plan> {
         let labels: BTreeMap<String, String> = labels_of(object);
         let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let template_field = native::template_field(group, text(object, "/kind"))?;
+        let kind = kinds::find_native(group, text(object, "/kind"))?;
+        let template_field = kind.template_field;
         let template = native::template(template_field, object)?;
         let update = native::update_of(object);
         let mut missing = Vec::new();
         let overrides = self.overrides_for(name, &labels, &mut missing);
-        let mut plan = if text(object, "/kind") == "DaemonSet" {
+        let mut plan = if kind.at == kinds::NATIVE_DAEMON_SET.at {
             let overrides = daemon_overrides(overrides, groups, &mut missing);
             native::plan_daemonset(name.clone(), template, update, self.nodes(), &overrides)
         } else {

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::policies::{binding, not_by, policy};
 use super::{Action, ServiceAccount, quoted};
-use crate::{group, marker};
+use crate::kinds::{self, KindInfo, OwnKind};
 
 /// A policy with its binding, and the kind it is about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuthorPolicy {
     /// The CRD of the kind. The policy is for dapple's own kinds, not for another product's of the same name.
-    pub crd: &'static str,
+    pub crd: String,
     /// The policy, then its binding.
     pub objects: [Value; 2],
 }
@@ -21,8 +21,6 @@ pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 4] {
     [pod_markers(), override_policies(), revisions(manager), statuses(manager)]
 }
 
-/// The CRD of DaemonSets.
-const DAEMONSETS: &str = "daemonsets.apps.kruise.io";
 /// Accounts in kube-system that write ControllerRevisions: those of the workloads that have some, and those that let go of
 /// what an object leaves.
 const REVISION_WRITERS: [&str; 5] = [
@@ -72,7 +70,7 @@ fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
     let validations = json!([validation(&named, needs), validation(&any, needs)]);
     let name = "dapple-revision-authors";
     let policy = policy(name, rules, conditions, variables, validations);
-    AuthorPolicy { crd: DAEMONSETS, objects: [policy, binding(name, Action::Deny)] }
+    AuthorPolicy { crd: kinds::DAEMON_SET.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
 /// The status says what nodes are held back at.
@@ -85,7 +83,7 @@ fn statuses(manager: &ServiceAccount) -> AuthorPolicy {
     let validations = json!([validation(&may_update(Some("object.metadata.name")), needs)]);
     let name = "dapple-daemonset-status-authors";
     let policy = policy(name, rules, json!([not_by(&[], manager)]), json!([]), validations);
-    AuthorPolicy { crd: DAEMONSETS, objects: [policy, binding(name, Action::Deny)] }
+    AuthorPolicy { crd: kinds::DAEMON_SET.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
 /// A marker changes pods, and its exec probes run commands in them.
@@ -104,14 +102,7 @@ fn pod_markers() -> AuthorPolicy {
             "an exec probe of a PodMarker runs a command in pods, so whoever writes its spec needs permission to create pods/exec",
         ),
     ]);
-    author_policy(
-        "podmarkers.apps.kruise.io",
-        marker::GROUP,
-        "podmarkers",
-        "dapple-podmarker-authors",
-        variables,
-        validations,
-    )
+    author_policy(&kinds::POD_MARKER, "dapple-podmarker-authors", variables, validations)
 }
 
 /// An OverridePolicy decides what pods are made of.
@@ -119,26 +110,19 @@ fn override_policies() -> AuthorPolicy {
     let creates = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()";
     let needs = "an OverridePolicy decides what pods run, so whoever writes its spec needs permission to create pods";
     let validations = json!([validation(creates, needs)]);
-    let crd = "overridepolicies.groupmanagement.kubeedge.io";
-    author_policy(crd, group::GROUP, "overridepolicies", "dapple-overridepolicy-authors", json!([]), validations)
+    author_policy(&kinds::OVERRIDE_POLICY, "dapple-overridepolicy-authors", json!([]), validations)
 }
 
-fn author_policy(
-    crd: &'static str,
-    group: &str,
-    resource: &str,
-    name: &str,
-    variables: Value,
-    validations: Value,
-) -> AuthorPolicy {
+fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
+    let KindInfo { group, version, plural, .. } = kind.at;
     let rules = json!([
-        {"apiGroups": [group], "apiVersions": ["v1alpha1"], "operations": ["CREATE", "UPDATE"], "resources": [resource]},
+        {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]},
     ]);
     // Labels, annotations and finalizers are anybody's who may write the object.
     let changed = "request.operation == 'CREATE' || object.?spec != oldObject.?spec";
     let conditions = json!([{"name": "spec-changes", "expression": changed}]);
     let policy = policy(name, rules, conditions, variables, validations);
-    AuthorPolicy { crd, objects: [policy, binding(name, Action::Deny)] }
+    AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
 fn validation(expression: &str, needs: &str) -> Value {
@@ -161,7 +145,7 @@ mod tests {
             let rule = &objects[0]["spec"]["matchConstraints"]["resourceRules"][0];
             let [resource, group] = ["resources", "apiGroups"].map(|field| rule[field][0].as_str().expect("a text"));
             // Revisions are everybody's; those of DaemonSets are told by their owners.
-            let expected = if resource == "controllerrevisions" { "controllerrevisions.apps" } else { crd };
+            let expected = if resource == "controllerrevisions" { "controllerrevisions.apps" } else { &crd };
             assert_eq!(format!("{}.{group}", resource.trim_end_matches("/status")), expected);
             assert_eq!(objects[1]["spec"]["validationActions"], json!(["Deny"]));
         }

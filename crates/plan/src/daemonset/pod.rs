@@ -1,10 +1,12 @@
 //! The pod that a node gets: the rendered template, with what ties it to its DaemonSet and its node.
 
-use dapple_api::daemonset::GROUP;
+use dapple_api::kinds::{self, KindInfo};
 use dapple_edit::render::hash;
 use serde_json::{Map, Value, json};
 
 use crate::fit::daemon_tolerations;
+
+const SET: KindInfo = kinds::DAEMON_SET.at;
 
 /// The label that says what a pod was rendered from.
 pub const HASH_LABEL: &str = "controller-revision-hash";
@@ -52,7 +54,7 @@ pub fn pod(wanted: &Wanted<'_>) -> Value {
 /// How objects of a DaemonSet name it as their owner.
 pub fn owner(set: &str, uid: &str) -> Value {
     json!({
-        "apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": set, "uid": uid,
+        "apiVersion": SET.api_version(), "kind": SET.kind, "name": set, "uid": uid,
         "controller": true, "blockOwnerDeletion": true,
     })
 }
@@ -60,7 +62,7 @@ pub fn owner(set: &str, uid: &str) -> Value {
 /// Whether an owner of this API version and kind is a DaemonSet of ours.
 pub fn is_set(api_version: &str, kind: &str) -> bool {
     let group = api_version.split_once('/').map(|(group, _)| group);
-    group == Some(GROUP) && kind == "DaemonSet"
+    group == Some(SET.group) && kind == SET.kind
 }
 
 /// A name of at most 63 letters, so that it can be a host's name.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dapple_api::kinds;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -32,8 +33,13 @@ pub(crate) struct NodeRecord {
 /// Whether planning knows the kind, be it in another version.
 pub fn is_known(object: &Value) -> bool {
     let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let is_ours = group == dapple_api::group::GROUP || group == dapple_api::pool::GROUP;
-    is_ours || matches!((group, text(object, "/kind")), ("", "Node") | ("apps.kruise.io", "DaemonSet"))
+    let kind = text(object, "/kind");
+    // Where all kinds of a group that dapple knows are planned, whoever writes another one of it takes it for planned too.
+    let mut of_group = kinds::OWN.into_iter().filter(|own| own.at.group == group).peekable();
+    let is_planned_group = of_group.peek().is_some() && of_group.all(|own| own.is_planned);
+    is_planned_group
+        || kinds::find(group, kind).is_some_and(|own| own.is_planned)
+        || (group, kind) == (kinds::NODE.group, kinds::NODE.kind)
 }
 
 /// An object's name, as people say it; objects without a namespace are in `default`. Kubernetes has DaemonSets too, which
@@ -46,8 +52,9 @@ pub fn name_of(object: &Value) -> ObjectName {
 
 /// How a kind is called where it could be mistaken for another.
 pub fn kind_name(api_version: &str, kind: &str) -> String {
-    match (api_version.split_once('/'), kind) {
-        (Some(("apps", _)), "DaemonSet") => "DaemonSet.apps".to_owned(),
+    let native = api_version.split_once('/').and_then(|(group, _)| kinds::find_native(group, kind));
+    match native {
+        Some(native) if kinds::OWN.iter().any(|own| own.at.kind == kind) => format!("{kind}.{}", native.at.group),
         _ => kind.to_owned(),
     }
 }
