@@ -23,6 +23,8 @@ pub(crate) use tenancy::{CheckArgs, EnforceArgs, OffArgs, TenancyArgs, TenancyCo
 pub(crate) const NAMESPACE: &str = "dapple-system";
 /// The manager's lease, unless told otherwise.
 pub(crate) const LEASE: &str = "dapple-manager";
+/// The Secret with the webhooks' certificates, unless told otherwise. The manager's role names it.
+pub(crate) const WEBHOOK_SECRET: &str = "dapple-webhook-certificates";
 
 /// Runs one application across unlike nodes on Kubernetes.
 #[derive(Debug, Parser)]
@@ -316,7 +318,7 @@ pub(crate) struct WebhookArgs {
     #[arg(long, value_name = "URL", requires = "webhook_listen", value_parser = https_url)]
     pub(crate) webhook_url: Option<String>,
     /// The Secret, in the manager's namespace, that keeps the certificates that dapple makes.
-    #[arg(long, value_name = "NAME", default_value = "dapple-webhook-certificates", requires = "webhook_listen")]
+    #[arg(long, value_name = "NAME", default_value = WEBHOOK_SECRET, requires = "webhook_listen")]
     pub(crate) webhook_secret: String,
     /// How long an authority for certificates lasts. It is replaced when a third of that is left.
     #[arg(long, value_name = "TIME", default_value = "1825d", value_parser = lifetime, requires = "webhook_listen")]

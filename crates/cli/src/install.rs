@@ -123,31 +123,5 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use dapple_api::kinds;
-    use serde_json::Value;
-
-    /// Another product's, which pulls images for updates where it is there.
-    const OF_OTHERS: [&str; 1] = ["imagepulljobs"];
-
-    #[test]
-    fn permissions_for_our_groups_are_for_kinds_in_the_table() {
-        let mut named = 0;
-        for object in dapple_control::install::documents(&permissions(NAMESPACE)).unwrap() {
-            for rule in object["rules"].as_array().into_iter().flatten() {
-                let group = rule["apiGroups"][0].as_str().unwrap();
-                if !kinds::OWN.iter().any(|own| own.at.group == group) {
-                    continue;
-                }
-                for resource in rule["resources"].as_array().unwrap().iter().filter_map(Value::as_str) {
-                    let plural = resource.split('/').next().unwrap();
-                    let is_there = kinds::OWN.iter().any(|own| (own.at.group, own.at.plural) == (group, plural));
-                    assert!(is_there || OF_OTHERS.contains(&plural), "{resource}.{group}");
-                    named += 1;
-                }
-            }
-        }
-        assert!(named > 5, "{named}");
-    }
-}
+#[path = "install_tests.rs"]
+mod tests;

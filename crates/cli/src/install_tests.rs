@@ -1,0 +1,122 @@
+//! The manager's permissions are what its controllers and webhooks do, no less and no more. That they are enough, every story
+//! of the controllers shows, which runs with them; that there is no other, only a list can.
+
+use std::collections::BTreeSet;
+
+use dapple_admit::hooks::{DAEMONSET_CONFIGURATION, HOOKS, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
+use dapple_api::kinds::{self, KindInfo};
+use serde_json::Value;
+
+use super::*;
+use crate::args::WEBHOOK_SECRET;
+
+/// Something that may be done: in which role, to which group and resource, of which name if only of one, by which verb.
+type Permission = (String, String, String, String, String);
+
+/// Every permission that the roles give.
+fn given() -> BTreeSet<Permission> {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut given = BTreeSet::new();
+    for object in dapple_control::install::documents(&permissions(NAMESPACE)).unwrap() {
+        let role = object["kind"].as_str().unwrap();
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let mut names = texts(&rule["resourceNames"]);
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for name in &names {
+                        for verb in texts(&rule["verbs"]) {
+                            let permission = (role.to_owned(), group.clone(), resource.clone(), name.clone(), verb);
+                            assert!(given.insert(permission.clone()), "twice: {permission:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    given
+}
+
+/// Permissions that are needed, collected one by one.
+#[derive(Default)]
+struct Needed(BTreeSet<Permission>);
+
+impl Needed {
+    /// Everywhere, of kinds of the table.
+    fn of(&mut self, kind: KindInfo, part: &str, verbs: &[&str]) {
+        self.add("ClusterRole", kind.group, &format!("{}{part}", kind.plural), &[""], verbs);
+    }
+
+    /// Of others, everywhere or in dapple's own namespace.
+    fn add(&mut self, role: &str, group: &str, resource: &str, names: &[&str], verbs: &[&str]) {
+        for name in names {
+            for verb in verbs {
+                let permission = [role, group, resource, name, verb].map(str::to_owned);
+                self.0.insert(permission.into());
+            }
+        }
+    }
+}
+
+const WATCHED: &[&str] = &["list", "watch"];
+
+/// What controllers do (`control::daemonset`, `control::group`), beside reading what they watch.
+fn of_controllers(needed: &mut Needed) {
+    for kind in [kinds::NODE, kinds::POD, kinds::CONTROLLER_REVISION, kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {
+        needed.of(kind, "", WATCHED);
+    }
+    // Whether it is gone is asked again before pods are deleted for it, and before pods are taken in.
+    needed.of(kinds::NODE, "", &["get"]);
+    needed.of(kinds::DAEMON_SET.at, "", &["get"]);
+    for kind in [kinds::POD, kinds::CONTROLLER_REVISION] {
+        needed.of(kind, "", &["get", "create", "patch", "delete"]);
+    }
+    needed.of(kinds::POD, "/status", &["patch"]);
+    needed.of(kinds::POD, "/resize", &["patch"]);
+    for kind in [kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {
+        needed.of(kind, "/status", &["patch"]);
+    }
+    // To be named as an owner that waits for what it owns.
+    needed.of(kinds::DAEMON_SET.at, "/finalizers", &["update"]);
+    // Another product's, which pulls images for updates where it is there.
+    needed.add("ClusterRole", kinds::DAEMON_SET.at.group, "imagepulljobs", &[""], &["create"]);
+    needed.add("ClusterRole", "", "events", &[""], &["get", "create", "patch"]);
+    needed.add("Role", "coordination.k8s.io", "leases", &[""], &["get", "create", "update"]);
+    needed.add("ClusterRole", "apiextensions.k8s.io", "customresourcedefinitions", &[""], &["get"]);
+}
+
+/// What webhooks do (`admit`): they know what objects name, ask about pods, and keep themselves registered.
+fn of_webhooks(needed: &mut Needed) {
+    for kind in [kinds::NODE, kinds::NODE_GROUP.at, kinds::NODE_POOL.at, kinds::REPLACEMENT.at] {
+        needed.of(kind, "", WATCHED);
+    }
+    needed.add("Role", "", "podtemplates", &[""], &["create"]);
+    let converted = kinds::OWN.into_iter().filter(|own| own.served_versions().count() > 1);
+    for crd in converted.map(kinds::OwnKind::crd) {
+        needed.add("ClusterRole", "apiextensions.k8s.io", "customresourcedefinitions", &[&crd], &["update"]);
+    }
+    // Of each resource all names are allowed: one rule says both.
+    let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION];
+    assert!(HOOKS.iter().all(|hook| names.contains(&hook.configuration)));
+    for resource in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
+        needed.add("ClusterRole", "admissionregistration.k8s.io", resource, &names, &["get", "update"]);
+    }
+    needed.add("Role", "", "secrets", &[""], &["create"]);
+    needed.add("Role", "", "secrets", &[WEBHOOK_SECRET], &["get", "update"]);
+    needed.add("Role", "discovery.k8s.io", "endpointslices", &[""], &["list"]);
+}
+
+#[test]
+fn the_manager_may_do_what_it_does_and_nothing_else() {
+    let mut needed = Needed::default();
+    of_controllers(&mut needed);
+    of_webhooks(&mut needed);
+    let given = given();
+    let missing: Vec<_> = needed.0.difference(&given).collect();
+    let too_much: Vec<_> = given.difference(&needed.0).collect();
+    assert!(missing.is_empty() && too_much.is_empty(), "missing: {missing:#?}\ntoo much: {too_much:#?}");
+}
