@@ -178,7 +178,7 @@ impl Reconcile for DaemonSets {
         self.report(&set, RECONCILE_FAILED, text.clone());
         memory.failure = Some(Problem::new(RECONCILE_FAILED, text));
         // Counts of the set as it was are not told of what it is.
-        let is_of_it = !memory.is_stale && memory.set.as_ref().is_some_and(|known| set.asks_as(known));
+        let is_of_it = !memory.is_stale() && memory.set.as_ref().is_some_and(|known| set.asks_as(known));
         let told = match self.standing(&set, &memory).filter(|_| is_of_it) {
             Some(standing) => self.tell(&set, &mut memory, &standing).await.map(|_| ()),
             None => self.tell_failures(&set, &mut memory).await.map(|_| ()),

@@ -1,102 +1,20 @@
-//! Asking the API server what it thinks of an object before anything is given up for it: a dry run, for any owner.
-//!
-//! The dry run is a guard, not a gate: that nobody answers says nothing about the object.
+//! Asking the API server what it thinks of an object, by a dry run. What the answer means is decided in
+//! [`dapple_plan::proof`].
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use dapple_plan::proof::Answer;
 use serde_json::Value;
 
 use crate::env::Env;
 use crate::writes::client::is_not_leading;
 use crate::writes::outcome::Writer;
 
-/// How soon to ask again whether an object is taken, in seconds: a quota or a webhook may have changed.
-const REFUSED_FOR: i64 = 30;
-/// How soon to ask again where nobody answered.
-const UNANSWERED_FOR: i64 = 5;
-
-/// What the API server says of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// It takes it.
-    Taken,
-    /// It refuses it.
-    Refused {
-        /// Why, in its own words.
-        text: String,
-        /// When to ask again.
-        ask_again: i64,
-    },
-    /// It does not say.
-    None {
-        /// Why not.
-        text: String,
-        /// When to ask again.
-        ask_again: i64,
-    },
-}
-
-impl Answer {
-    /// When to ask again.
-    pub fn ask_again(&self) -> Option<i64> {
-        match self {
-            Self::Taken => None,
-            Self::Refused { ask_again, .. } | Self::None { ask_again, .. } => Some(*ask_again),
-        }
-    }
-}
-
-/// Answers, by what objects mean.
-pub type Answers = BTreeMap<Arc<str>, Answer>;
-
-/// Whether it is to be asked now whether objects of this meaning are taken.
-pub fn is_to_ask(answers: &Answers, meaning: &str, now: i64) -> bool {
-    answers.get(meaning).is_none_or(|answer| answer.ask_again().is_some_and(|at| at <= now))
-}
-
-/// When the first question is to be asked again.
-pub fn ask_again_at(answers: &Answers) -> Option<i64> {
-    answers.values().filter_map(Answer::ask_again).min()
-}
-
 /// Asks whether an object would be taken. An error if this process does not lead any more.
 pub async fn ask(writer: &Writer, object: &Value, env: &Env) -> Result<Answer, kube::Error> {
-    match writer.try_create(object).await {
-        Ok(()) => Ok(Answer::Taken),
-        Err(error) if is_not_leading(&error) => Err(error),
-        Err(error) => Ok(answer_of(error, env.now().as_second())),
-    }
-}
-
-fn answer_of(error: kube::Error, now: i64) -> Answer {
-    match error {
-        // That there is no room for one more says nothing about the template: the old pod makes room.
-        kube::Error::Api(error) if error.code == 403 && error.message.contains("exceeded quota") => Answer::Taken,
-        kube::Error::Api(error) if [400, 403, 422].contains(&error.code) => {
-            Answer::Refused { text: error.message, ask_again: now + REFUSED_FOR }
-        }
-        // Anything else that fails says nothing about the template.
-        kube::Error::Api(error) => Answer::None { text: error.message, ask_again: now + UNANSWERED_FOR },
-        error => Answer::None { text: error.to_string(), ask_again: now + UNANSWERED_FOR },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_judgement_on_the_object_is_a_refusal() {
-        let answer = |code: u16, message: &str| {
-            answer_of(kube::Error::Api(kube::core::Status::failure(message, "").with_code(code).boxed()), 100)
-        };
-        assert_eq!(answer(403, "exceeded quota: pods"), Answer::Taken);
-        assert_eq!(answer(422, "no"), Answer::Refused { text: "no".into(), ask_again: 130 });
-        assert_eq!(answer(500, "failed"), Answer::None { text: "failed".into(), ask_again: 105 });
-        let answers = Answers::from([(Arc::from("bad"), answer(422, "no")), (Arc::from("good"), Answer::Taken)]);
-        assert!(is_to_ask(&answers, "new", 100) && !is_to_ask(&answers, "good", i64::MAX));
-        assert!(!is_to_ask(&answers, "bad", 129) && is_to_ask(&answers, "bad", 130));
-        assert_eq!(ask_again_at(&answers), Some(130));
-    }
+    let (code, text) = match writer.try_create(object).await {
+        Ok(()) => return Ok(Answer::Taken),
+        Err(error) if is_not_leading(&error) => return Err(error),
+        Err(kube::Error::Api(error)) => (Some(error.code), error.message),
+        Err(error) => (None, error.to_string()),
+    };
+    Ok(Answer::of_failure(code, text, env.now().as_second()))
 }

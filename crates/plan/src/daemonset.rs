@@ -3,6 +3,7 @@
 //! Nodes that match the same patches, and are in groups that the same override rules target, share one rendering.
 
 pub mod cell;
+pub mod consequence;
 pub mod desired;
 pub mod failure;
 pub mod fleet;
@@ -12,6 +13,7 @@ pub mod kinds;
 pub mod layout;
 pub mod lifecycle;
 pub mod order;
+pub mod pace;
 pub mod placement;
 pub mod pod;
 pub mod predownload;
@@ -21,10 +23,12 @@ mod resume;
 pub mod revision;
 pub mod rollback;
 pub mod rollout;
+pub mod stale;
 pub mod status;
 pub mod tally;
 mod told;
 pub mod touched;
+pub mod wake;
 
 use std::collections::BTreeMap;
 

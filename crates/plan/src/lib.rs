@@ -15,5 +15,6 @@ pub mod native;
 pub mod node;
 pub mod partition;
 pub mod pool;
+pub mod proof;
 pub mod variant;
 pub mod world;

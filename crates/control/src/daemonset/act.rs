@@ -8,27 +8,26 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use dapple_plan::daemonset::cell::{Act, Why};
+use dapple_plan::daemonset::consequence::{Answered, Consequence, Open, Refusal, Remedy, is_in_vain};
 use dapple_plan::daemonset::fleet::{Action, Decision};
+use dapple_plan::daemonset::stale::Stale;
+use dapple_plan::daemonset::wake::ECHO;
 use dapple_plan::mutant::{Mutant, is_on};
+use dapple_plan::proof::Answer;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
-use tracing::info;
 
-use super::look::ECHO;
-use super::memory::{Memory, NodeRefusal};
+use super::memory::Memory;
 use super::send::{Request, Sent};
 use super::{DaemonSets, Set};
 use crate::caches::store::Key;
-use crate::proof::Answer;
-use crate::writes::client::{in_words, is_not_leading};
-use crate::writes::outcome::{Outcome, version_of};
+use crate::writes::client::in_words;
+use crate::writes::outcome::version_of;
 
 /// Requests under way at once for one set.
 const AT_ONCE: usize = 16;
 /// How long pods are made on end, before the status is told and other sets have their turn.
 const LONGEST_FLOW: Duration = Duration::from_secs(3);
-/// How long a node is left alone after a refusal, at first and at most, in seconds.
-const SET_BACK: (i64, i64) = (10, 300);
 
 impl DaemonSets {
     /// Does all of it. Returns when to look again, if there is more to do.
@@ -103,9 +102,7 @@ impl DaemonSets {
                 }
             }
             let Some((action, key, sent)) = under_way.next().await else { break };
-            let is_in_vain =
-                |outcome: &Outcome| !matches!(outcome, Outcome::Written(_) | Outcome::Gone | Outcome::NameTaken);
-            is_stopped |= matches!(&sent, Sent::Came(outcome) if is_in_vain(outcome));
+            is_stopped |= is_in_vain(sent.answered());
             result = result.and(self.record(set, memory, &action, key, sent));
             memory.is_flowing = !is_stopped;
             if is_stopped {
@@ -120,10 +117,11 @@ impl DaemonSets {
     /// The next pods to be made, and whether there is anything else to do, which comes first.
     fn next_creations(&self, set: &Set, memory: &mut Memory) -> (VecDeque<Action>, bool) {
         let changes = self.take_news(set, memory);
-        if !memory.is_stale {
+        if !memory.is_stale() {
             self.take_in(set, memory, &changes);
         }
-        let Some(known) = memory.known.as_mut().filter(|_| !memory.is_stale) else { return (VecDeque::new(), true) };
+        let is_stale = memory.is_stale();
+        let Some(known) = memory.known.as_mut().filter(|_| !is_stale) else { return (VecDeque::new(), true) };
         let decision = known.fleet.decide(self.env.now().as_second());
         if decision.actions.iter().all(|action| action.act == Act::Create) {
             (decision.actions.into(), false)
@@ -139,111 +137,59 @@ impl DaemonSets {
 
     /// Notes what has come of a request.
     fn record(&self, set: &Set, memory: &mut Memory, action: &Action, key: Key, sent: Sent) -> Result<(), kube::Error> {
-        let (is_new, is_done) =
-            (action.act == Act::Create, matches!(sent, Sent::Came(Outcome::Written(_) | Outcome::Gone)));
-        memory.written += u64::from(is_done);
-        if is_done {
+        let (answered, now) = (sent.answered(), self.env.now().as_second());
+        let follows = Consequence::of(action.act, answered);
+        if matches!(answered, Answered::Written | Answered::Gone) {
+            memory.written += 1;
             self.say_done(set, memory, action, &key.name);
+            if let (Act::Delete(Why::Ended), Some(known)) = (action.act, memory.known.as_mut()) {
+                known.fleet.took_ended(&action.node, now);
+            }
         }
-        if let (true, Act::Delete(Why::Ended), Some(known)) = (is_done, action.act, memory.known.as_mut()) {
-            known.fleet.took_ended(&action.node, self.env.now().as_second());
-        }
-        let result = match sent {
-            Sent::Came(Outcome::Written(version)) => {
-                self.pods.wrote(&key, version);
-                memory.wrote(key.clone(), &action.node);
+        match follows.remedy {
+            Remedy::None => {}
+            Remedy::Forget => {
                 memory.refusals.remove(&action.node);
-                memory.is_stale |= is_new && answer_by_doing(memory, &action.node);
-                Ok(())
+                let is_news = action.act == Act::Create && answer_by_doing(memory, &action.node);
+                memory.make_stale(is_news.then_some(Stale::Taken));
             }
-            Sent::Ineffective(version) => {
-                info!(set = %set.meta.key, pod = %key.name, "somebody keeps it from being resized");
-                self.give_up(memory, &key);
-                self.pods.wrote(&key, version);
+            Remedy::Rename => *memory.collisions.entry(action.node.clone()).or_default() += 1,
+            Remedy::Replace => {
+                sent.error().into_iter().for_each(|error| self.say_unchangeable(set, &key.name, error));
+                memory.unchangeable.extend(self.pods.get(&key).map(|pod| pod.meta.uid.clone()));
+            }
+            Remedy::SetBack => self.refuse(set, memory, action, sent.error()),
+        }
+        match follows.open {
+            Open::Unconfirmed => {
+                sent.version().into_iter().for_each(|version| self.pods.wrote(&key, version));
                 memory.wrote(key.clone(), &action.node);
-                Ok(())
             }
-            Sent::Came(Outcome::Gone | Outcome::Missing | Outcome::Conflict) => {
-                if is_new {
-                    // That one was not made, nobody tells.
-                    memory.is_stale = true;
-                } else {
-                    // At no version that a watch could be held against: until our view includes it, it is asked for.
-                    memory.doubt(key.clone(), &action.node);
-                }
-                Ok(())
-            }
-            // Of a node that is there after all, the watch will tell.
-            Sent::Unfounded => Ok(()),
-            Sent::Came(Outcome::NameTaken) => {
-                *memory.collisions.entry(action.node.clone()).or_default() += 1;
-                memory.is_stale = true;
-                Ok(())
-            }
-            Sent::Came(Outcome::Unknown(error)) => {
-                if !is_on(Mutant::DoubtDropped) {
-                    memory.doubt(key.clone(), &action.node);
-                }
-                Err(error)
-            }
-            Sent::Came(Outcome::Refused(error)) => self.record_refusal(set, memory, action, &key, error),
-        };
+            Open::InDoubt if answered == Answered::Unknown && is_on(Mutant::DoubtDropped) => {}
+            Open::InDoubt => memory.doubt(key.clone(), &action.node),
+            Open::No => {}
+        }
+        memory.make_stale(follows.stale);
         memory.abandon(&key);
-        result
-    }
-
-    fn record_refusal(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        action: &Action,
-        key: &Key,
-        error: kube::Error,
-    ) -> Result<(), kube::Error> {
-        if is_not_leading(&error) || matches!(&error, kube::Error::Api(error) if error.code == 429) {
-            return Err(error);
-        }
-        if matches!(action.act, Act::Edit | Act::Resize) {
-            // It looked as if it could be changed where it runs. The API server knows better: it is replaced.
-            info!(set = %set.meta.key, pod = %key.name, error = in_words(&error), "cannot be changed where it runs");
-            self.say_unchangeable(set, &key.name, &error);
-            self.give_up(memory, key);
-        } else {
-            self.refuse(set, memory, action, &error);
-        }
-        Ok(())
-    }
-
-    /// A pod cannot be changed where it runs: it is replaced.
-    fn give_up(&self, memory: &mut Memory, key: &Key) {
-        memory.unchangeable.extend(self.pods.get(key).map(|pod| pod.meta.uid.clone()));
-        memory.is_stale = true;
+        sent.into_error().filter(|_| follows.is_error).map_or(Ok(()), Err)
     }
 
     /// The API server refuses something on one node: it is left alone for a while, the others go on, and it is told.
-    fn refuse(&self, set: &Set, memory: &mut Memory, action: &Action, error: &kube::Error) {
-        let (reason, what) = match action.act {
-            Act::Create => ("FailedCreate", "made"),
-            Act::Delete(_) => ("FailedDelete", "deleted"),
-            Act::Mark(_) | Act::Gate { .. } | Act::Edit | Act::Resize | Act::ClearResize => ("FailedUpdate", "changed"),
-        };
-        let times = memory.refusals.get(&action.node).map_or(0, |known| known.times) + 1;
-        let wait = SET_BACK.0.checked_shl(times - 1).unwrap_or(SET_BACK.1).clamp(SET_BACK.0, SET_BACK.1);
-        let until = self.env.now().as_second() + wait;
-        let text = format!("the pod on {} cannot be {what}: {}", action.node, in_words(error));
-        self.report(set, reason, text.clone());
+    fn refuse(&self, set: &Set, memory: &mut Memory, action: &Action, error: Option<&kube::Error>) {
+        let error = error.map(|error| in_words(error)).unwrap_or_default();
+        let (before, now) = (memory.refusals.get(&action.node), self.env.now().as_second());
+        let refusal = Refusal::after(before, (action.act, &action.node), &error, now);
+        self.report(set, refusal.reason, refusal.text.clone());
         if action.act == Act::Create {
             self.count_refused_pod(&set.meta.key, memory, &action.node);
         }
         if let Some(known) = memory.known.as_mut() {
-            known.fleet.set_back(&action.node, until);
-            // Perhaps it is not the node: what is refused there may be refused everywhere by now.
+            known.fleet.set_back(&action.node, refusal.until);
             if let (Act::Create, Some(node)) = (action.act, known.fleet.node(&action.node)) {
                 memory.answers.remove(&node.wanted);
-                memory.is_stale = true;
             }
         }
-        memory.refusals.insert(action.node.clone(), NodeRefusal { reason, text, times, until });
+        memory.refusals.insert(action.node.clone(), refusal);
     }
 
     /// Asks what became of writes whose answer did not come, or was that the pod is another one by now. Until then, and

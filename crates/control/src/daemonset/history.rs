@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::daemonset::DaemonSetStatus;
+use dapple_plan::daemonset::pace::PACE;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Step, object, settle, surplus};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
@@ -17,7 +18,6 @@ use tracing::info;
 
 use super::memory::Memory;
 use super::pod::hash_label;
-use super::tell::PACE;
 use super::{DaemonSets, Set, SetRevision, steps};
 use crate::caches::store::Key;
 use crate::slim::Pod;

@@ -3,11 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_plan::daemonset::fleet::Fleet;
 use dapple_plan::daemonset::layout::Revisions;
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::reads::Reads;
+use dapple_plan::daemonset::stale::{self, Stale};
 use dapple_plan::daemonset::status::{Problem, failed, stalls_at};
+use dapple_plan::daemonset::wake::{ECHO, Wakes};
+use dapple_plan::proof::ask_again_at;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use tracing::debug;
 
 use super::known::{Sources, current, prospect, revisions, variants};
 use super::memory::Memory;
@@ -19,12 +24,8 @@ use super::proof::proof_of;
 use super::steps::Step;
 use super::{DaemonSets, Set, SetRevision};
 use crate::caches::store::Key;
-use crate::proof::ask_again_at;
 use crate::queue::Ended;
 use crate::slim::{Node, Pod};
-
-/// How soon to look again for our own writes, should their echo not wake us.
-pub(super) const ECHO: Duration = Duration::from_secs(1);
 
 /// What looking at everything anew has come to.
 enum Renewed {
@@ -44,13 +45,14 @@ impl DaemonSets {
         // First of all, since they may be about the set: it was read just before.
         let changes = self.take_news(set, memory);
         // The set is read from the store, which may be ahead of the news.
-        memory.is_stale |= !memory.set.as_ref().is_some_and(|known| set.asks_as(known));
-        let now = self.env.now().as_second();
-        memory.is_stale |= memory.asks_again(now) || memory.retry_at().is_some_and(|at| at <= now);
-        if !memory.is_stale {
+        let is_asked_for = memory.set.as_ref().is_some_and(|known| set.asks_as(known));
+        memory.make_stale((!is_asked_for).then_some(Stale::Changed));
+        let is_due = memory.is_due(self.env.now().as_second());
+        memory.make_stale(is_due.then_some(Stale::Due));
+        if !memory.is_stale() {
             self.take_in(set, memory, &changes);
         }
-        if memory.is_stale || memory.known.is_none() {
+        if memory.is_stale() || memory.known.is_none() {
             match self.renew(set, memory).await? {
                 Renewed::Done => {}
                 Renewed::Waits => return Ok(Ended::Again(ECHO)),
@@ -61,10 +63,10 @@ impl DaemonSets {
             if changes.is_stale {
                 return Ok(Ended::Again(Duration::ZERO));
             }
-            let was_stale = memory.is_stale;
+            let was_stale = memory.is_stale();
             self.take_in(set, memory, &changes);
             // Once, not for ever: on a large fleet some node changes during every look, and nothing would be done or told.
-            memory.is_put_off = memory.is_stale && !was_stale && !memory.is_put_off;
+            memory.is_put_off = memory.is_stale() && !was_stale && !memory.is_put_off;
             if memory.is_put_off {
                 return Ok(Ended::Again(Duration::ZERO));
             }
@@ -102,18 +104,18 @@ impl DaemonSets {
 
     /// When to look again, unless something happens before.
     fn next(&self, memory: &Memory, told: Option<Duration>, stalls: Option<i64>, now: i64) -> Ended {
-        let known = memory.known.as_ref();
-        let fleet = known.and_then(|known| known.fleet.next_wake());
-        // Of a node that came and went between two lists, no watch tells.
-        let stray = known.is_some_and(|known| known.fleet.has_strays()).then_some(ECHO);
-        let asked = ask_again_at(&memory.answers);
-        let retried = memory.retry_at();
-        let at = fleet.into_iter().chain(asked).chain(retried).chain(stalls.filter(|at| *at > now)).min();
-        let wake = at.map(|at| Duration::from_secs(u64::try_from(at - now).unwrap_or(0).max(1)));
-        let echo = (!memory.ledger.is_empty()).then_some(ECHO);
-        // A write taught us something that no watch will tell.
-        let taught = memory.is_stale.then_some(ECHO);
-        let again = [wake, echo, stray, told, taught].into_iter().flatten().min();
+        let fleet = memory.known.as_ref().map(|known| &known.fleet);
+        let wakes = Wakes {
+            fleet: fleet.and_then(Fleet::next_wake),
+            asked: ask_again_at(&memory.answers),
+            retried: memory.retry_at(),
+            stalls,
+            told,
+            has_strays: fleet.is_some_and(Fleet::has_strays),
+            has_open_writes: !memory.ledger.is_empty(),
+            is_stale: memory.is_stale(),
+        };
+        let again = wakes.next(now);
         match memory.failing() {
             Some(reason) => Ended::Failing { reason, again: again.unwrap_or(ECHO) },
             None => again.map_or(Ended::Done, Ended::Again),
@@ -125,7 +127,7 @@ impl DaemonSets {
         // First: what counts as seen was told, and is news by then.
         let settled = memory.see(|pod| self.pods.caught_up(pod), |pod| self.pods.get(pod).is_some());
         let mut changes = self.news.take(&set.meta.key);
-        memory.is_stale |= changes.is_stale;
+        memory.make_stale(changes.is_stale.then_some(Stale::Changed));
         for pod in settled {
             let key = Key { namespace: set.meta.key.namespace.clone(), name: pod.clone() };
             changes.pods.entry(pod).or_insert_with(|| self.pods.get(&key));
@@ -152,7 +154,7 @@ impl DaemonSets {
                 continue;
             };
             let state = pod_state(set, pod, &known.names, memory.unchangeable.contains(&pod.meta.uid));
-            memory.is_stale |= !known.names.has(&state.label) || !is_selected(set, pod);
+            memory.make_stale(stale::of_pod(known.names.has(&state.label), is_selected(set, pod)));
             known.fleet.observe(name, Some((node, state)));
         }
         memory.known = Some(known);
@@ -175,9 +177,8 @@ impl DaemonSets {
         let is_new = before != found.as_ref().map(Revisions::count);
         // How many nodes a problem concerns is told, and whether it concerns any.
         let is_problem = |found: &Prospect| found.next.rendering.is_none() || found.next.is_unproven;
-        memory.is_stale |= is_new
-            || prospect.as_ref().is_some_and(is_problem)
-            || known.problems.iter().any(|problem| !problem.extent.is_empty());
+        let are_told = known.problems.iter().any(|problem| !problem.extent.is_empty());
+        let why = stale::of_node(is_new, prospect.as_ref().is_some_and(is_problem), are_told);
         let was_known = known.fleet.node(name).is_some();
         if let Some(prospect) = prospect.filter(|_| !is_new) {
             known.fleet.put(prospect);
@@ -186,11 +187,13 @@ impl DaemonSets {
                 memory.freeze_again(name);
             }
         }
+        memory.make_stale(why);
     }
 
     /// Looks at everything anew.
     async fn renew(&self, set: &Arc<Set>, memory: &mut Memory) -> Result<Renewed, kube::Error> {
-        memory.is_stale = true;
+        memory.make_stale(Some(Stale::Unseen));
+        debug!(set = %set.meta.key, why = ?memory.stale(), "looking at everything anew");
         // Before nodes are read. Invariant: no change of a node that comes while answers are waited for is passed over
         // because the revision before did not read it.
         self.news.forget_reads(&set.meta.key);
@@ -229,7 +232,7 @@ impl DaemonSets {
         self.prove(set, memory, &update, (&nodes, &pods)).await?;
         self.know(set, memory, (&revisions, &update, &current), (&pods, &nodes));
         memory.set = Some(set.clone());
-        memory.is_stale = !is_all_owned;
+        memory.set_stale((!is_all_owned).then_some(Stale::NotOwned));
         memory.may_prune = true;
         Ok(Renewed::Done)
     }

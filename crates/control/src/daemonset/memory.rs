@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dapple_plan::daemonset::consequence::Refusal;
 use dapple_plan::daemonset::failure::Failure;
+use dapple_plan::daemonset::stale::Stale;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
+use dapple_plan::proof::{Answers, ask_again_at};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
@@ -13,15 +16,14 @@ use super::Set;
 use super::known::{Known, Rendered};
 use super::steps::Step;
 use crate::caches::store::Key;
-use crate::proof::{Answers, ask_again_at};
 use crate::writes::ledger::Ledger;
 
 /// What is kept of a set.
 pub(super) struct Memory {
     /// Of which set: one of the same name is another.
     pub(super) uid: Arc<str>,
-    /// Whether everything must be looked at anew.
-    pub(super) is_stale: bool,
+    /// Why everything must be looked at anew, if it must.
+    stale: Option<Stale>,
     /// Whether the last look ended before anything was decided, since nodes had changed meanwhile.
     pub(super) is_put_off: bool,
     pub(super) known: Option<Known>,
@@ -62,7 +64,7 @@ pub(super) struct Memory {
     /// How many writes were done.
     pub(super) written: u64,
     /// By node: what the API server refused there.
-    pub(super) refusals: BTreeMap<Arc<str>, NodeRefusal>,
+    pub(super) refusals: BTreeMap<Arc<str>, Refusal>,
     /// Problems that were reported since everything was looked at first.
     pub(super) reported: BTreeSet<(&'static str, String)>,
     /// The revision whose images were asked for.
@@ -75,21 +77,11 @@ pub(super) struct Memory {
     pub(super) pruned: Option<Instant>,
 }
 
-/// What the API server refused on a node.
-#[derive(Debug, Clone)]
-pub(super) struct NodeRefusal {
-    pub(super) reason: &'static str,
-    pub(super) text: String,
-    pub(super) times: u32,
-    /// Not before this time is it tried again.
-    pub(super) until: i64,
-}
-
 impl Memory {
     pub(super) fn new(uid: Arc<str>) -> Self {
         Self {
             uid,
-            is_stale: true,
+            stale: Some(Stale::Unseen),
             is_put_off: false,
             known: None,
             set: None,
@@ -119,9 +111,29 @@ impl Memory {
         }
     }
 
-    /// Whether it is time to ask again whether a rendering is taken.
-    pub(super) fn asks_again(&self, now: i64) -> bool {
-        ask_again_at(&self.answers).is_some_and(|at| at <= now)
+    /// Whether everything must be looked at anew.
+    pub(super) fn is_stale(&self) -> bool {
+        self.stale.is_some()
+    }
+
+    /// Why that is so.
+    pub(super) fn stale(&self) -> Option<Stale> {
+        self.stale
+    }
+
+    /// Has everything looked at anew, should there be a reason. The first reason is kept.
+    pub(super) fn make_stale(&mut self, why: Option<Stale>) {
+        self.stale = self.stale.or(why);
+    }
+
+    /// Everything was looked at. What is left to be looked at anew, should there be something.
+    pub(super) fn set_stale(&mut self, why: Option<Stale>) {
+        self.stale = why;
+    }
+
+    /// Whether a question may be asked again by now, or a step tried again.
+    pub(super) fn is_due(&self, now: i64) -> bool {
+        ask_again_at(&self.answers).into_iter().chain(self.retry_at()).any(|at| at <= now)
     }
 
     /// Whether our view of the set is known to be behind.

@@ -13,12 +13,13 @@ use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
+use dapple_plan::proof::{Answer, Answers, is_to_ask};
 use tokio::time::Instant;
 
 use super::memory::Memory;
 use super::pod::hash_label;
 use super::{DaemonSets, Set, SetRevision};
-use crate::proof::{Answer, Answers, ask, is_to_ask};
+use crate::proof::ask;
 use crate::slim::{Node, Pod};
 
 /// How long questions are asked in one look.

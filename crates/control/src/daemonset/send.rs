@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::{Act, Why};
+use dapple_plan::daemonset::consequence::Answered;
 use dapple_plan::daemonset::desired::Rendered;
 use dapple_plan::daemonset::fleet::Action;
 use dapple_plan::daemonset::inplace::{self, Difference, Intent, RESIZE_ANNOTATION, Target};
@@ -20,6 +21,7 @@ use super::pod::{intent, running};
 use super::{DaemonSets, Set};
 use crate::caches::store::Key;
 use crate::slim::Pod;
+use crate::writes::client::is_not_leading;
 use crate::writes::outcome::{Outcome, Writer, exactly, outcome, version_of};
 
 /// A request, made ready.
@@ -44,6 +46,53 @@ pub(super) enum Sent {
     Ineffective(u64),
     /// Nothing was done: there is no reason to.
     Unfounded,
+}
+
+impl Sent {
+    /// In the words of deciding.
+    pub(super) fn answered(&self) -> Answered {
+        match self {
+            Self::Came(Outcome::Written(_)) => Answered::Written,
+            Self::Came(Outcome::Gone) => Answered::Gone,
+            Self::Came(Outcome::Conflict) => Answered::Conflict,
+            Self::Came(Outcome::Missing) => Answered::Missing,
+            Self::Came(Outcome::NameTaken) => Answered::NameTaken,
+            Self::Came(Outcome::Refused(error)) if concerns_all(error) => Answered::Stopped,
+            Self::Came(Outcome::Refused(_)) => Answered::Refused,
+            Self::Came(Outcome::Unknown(_)) => Answered::Unknown,
+            Self::Ineffective(_) => Answered::Ineffective,
+            Self::Unfounded => Answered::Unfounded,
+        }
+    }
+
+    /// The version that the object has now, if it was written.
+    pub(super) fn version(&self) -> Option<u64> {
+        match self {
+            Self::Came(Outcome::Written(version)) | Self::Ineffective(version) => Some(*version),
+            _ => None,
+        }
+    }
+
+    /// What the API server said, if it was not done, or may not have been.
+    pub(super) fn error(&self) -> Option<&kube::Error> {
+        match self {
+            Self::Came(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The same, to be passed on.
+    pub(super) fn into_error(self) -> Option<kube::Error> {
+        match self {
+            Self::Came(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a refusal is not about this write: this process does not lead, or asks too much.
+fn concerns_all(error: &kube::Error) -> bool {
+    is_not_leading(error) || matches!(error, kube::Error::Api(error) if error.code == 429)
 }
 
 impl DaemonSets {

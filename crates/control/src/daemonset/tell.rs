@@ -3,20 +3,18 @@
 use std::time::Duration;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetStatus};
+use dapple_plan::daemonset::pace::{PACE, waits};
 use dapple_plan::daemonset::status::{Facts, Problem, has_stalled, status};
+use dapple_plan::daemonset::wake::ECHO;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Api;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::look::ECHO;
 use super::memory::Memory;
 use super::{DaemonSets, Set};
 use crate::writes::outcome::{Outcome, Writer, version_of};
 
-/// The status is written at most this often, unless the set itself has changed: a rollout over ten thousand nodes must
-/// not write it ten thousand times.
-pub(super) const PACE: Duration = Duration::from_secs(1);
 /// Nodes that a message names.
 const NAMED: usize = 3;
 
@@ -58,19 +56,10 @@ impl DaemonSets {
         if !self.sets.caught_up(&set.meta.key) {
             return Ok(Some(PACE));
         }
-        if *wanted == set.status {
-            return Ok(None);
-        }
-        // That something is over, or has gone wrong, is told at once.
-        let standing = |status: &DaemonSetStatus| -> Vec<(String, String)> {
-            status.conditions.iter().map(|known| (known.status.clone(), known.reason.clone())).collect()
-        };
-        let is_new = wanted.observed_generation != set.status.observed_generation
-            || standing(wanted) != standing(&set.status)
-            || (wanted.number_unavailable == Some(0) && set.status.number_unavailable != Some(0));
-        let waited = memory.told.map_or(PACE, |told| told.elapsed());
-        if !is_new && waited < PACE {
-            return Ok(Some(PACE - waited));
+        match waits(wanted, &set.status, memory.told.map(|told| told.elapsed())) {
+            None => return Ok(None),
+            Some(Duration::ZERO) => {}
+            Some(wait) => return Ok(Some(wait)),
         }
         if !self.write_status(set, memory, wanted).await? {
             return Ok(Some(ECHO));
