@@ -86,7 +86,9 @@ fn of_controllers(needed: &mut Needed) {
     needed.add("ClusterRole", kinds::DAEMON_SET.at.group, "imagepulljobs", &[""], &["create"]);
     needed.add("ClusterRole", "", "events", &[""], &["get", "create", "patch"]);
     needed.add("Role", "coordination.k8s.io", "leases", &[""], &["get", "create", "update"]);
-    needed.add("ClusterRole", "apiextensions.k8s.io", "customresourcedefinitions", &[""], &["get"]);
+    // Whether a kind is ours to serve: looked at whenever one changes (`control::served`).
+    needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", WATCHED);
+    needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", &["get"]);
 }
 
 /// What webhooks do (`admit`): they know what objects name, ask about pods, and keep themselves registered.
@@ -96,8 +98,9 @@ fn of_webhooks(needed: &mut Needed) {
     }
     needed.add("Role", "", "podtemplates", &[""], &["create"]);
     let converted = kinds::OWN.into_iter().filter(|own| own.served_versions().count() > 1);
+    let KindInfo { group, plural, .. } = kinds::CUSTOM_RESOURCE_DEFINITION;
     for crd in converted.map(kinds::OwnKind::crd) {
-        needed.add("ClusterRole", "apiextensions.k8s.io", "customresourcedefinitions", &[&crd], &["update"]);
+        needed.add("ClusterRole", group, plural, &[&crd], &["update"]);
     }
     // Of each resource all names are allowed: one rule says both.
     let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION];
