@@ -16,136 +16,139 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use super::memory::Memory;
+use super::io::Io;
+use super::known::Known;
+use super::memory::{RevisionWrites, Said};
+use super::mend::replace;
+use super::own::own_revisions;
 use super::pod::hash_label;
-use super::{DaemonSets, Set, SetRevision, steps};
+use super::status::write_status;
+use super::steps::{self, Failures};
+use super::{Set, SetRevision};
 use crate::caches::store::Key;
 use crate::slim::Pod;
 use crate::writes::outcome::{Outcome, exactly, version_of};
 
-impl DaemonSets {
-    /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
-    pub(super) async fn settle(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        revisions: &[Arc<SetRevision>],
-    ) -> Result<Option<Arc<SetRevision>>, kube::Error> {
-        let now = self.env.now();
-        let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
-        let find = |name: &str| revisions.iter().find(|known| *known.meta.key.name == *name).cloned();
-        let history = self.history(set);
-        let collisions = set.status.collision_count.unwrap_or(0);
-        let written = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
-            Step::Keep { name } => return Ok(find(&name)),
-            Step::Renumber { name, number } => {
-                let Some(found) = find(&name) else { return Ok(None) };
-                let since = json!({SINCE_ANNOTATION: now.to_string()});
-                match history.renumber((&name, found.meta.version), number, &since).await {
-                    Err(kube::Error::Api(error)) if error.code == 422 => {
-                        memory.unsound.insert(found.meta.uid.clone());
-                        return self.replace(set, memory, &found).await.map(|_| None);
-                    }
-                    answer => answer?,
+/// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
+pub(super) async fn settle_newest(
+    io: &Io,
+    set: &Set,
+    (writes, said): (&mut RevisionWrites, &mut Said),
+    revisions: &[Arc<SetRevision>],
+) -> Result<Option<Arc<SetRevision>>, kube::Error> {
+    let now = io.env.now();
+    let known: Vec<Revision> = revisions.iter().map(|known| known.as_revision(set, now)).collect();
+    let find = |name: &str| revisions.iter().find(|known| *known.meta.key.name == *name).cloned();
+    let history = io.history(set);
+    let collisions = set.status.collision_count.unwrap_or(0);
+    let written = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
+        Step::Keep { name } => return Ok(find(&name)),
+        Step::Renumber { name, number } => {
+            let Some(found) = find(&name) else { return Ok(None) };
+            let since = json!({SINCE_ANNOTATION: now.to_string()});
+            match history.renumber((&name, found.meta.version), number, &since).await {
+                Err(kube::Error::Api(error)) if error.code == 422 => {
+                    writes.unsound.insert(found.meta.uid.clone());
+                    return replace(io, set, writes, &found).await.map(|_| None);
                 }
+                answer => answer?,
             }
-            // A new set may have been left some that are not in our view yet: they are taken in first.
-            Step::Create(_) if revisions.is_empty() && self.has_orphans(set).await? => return Ok(None),
-            Step::Create(revision) => {
-                let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
-                let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
-                match history.create(&object).await {
-                    Err(kube::Error::Api(error)) if error.code == 409 => {
-                        return self.collide(set, memory, &revision, collisions).await.map(|()| None);
-                    }
-                    other => other?,
+        }
+        // A new set may have been left some that are not in our view yet: they are taken in first.
+        Step::Create(_) if revisions.is_empty() && has_orphans(io, set).await? => return Ok(None),
+        Step::Create(revision) => {
+            let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
+            let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
+            match history.create(&object).await {
+                Err(kube::Error::Api(error)) if error.code == 409 => {
+                    return collide(io, set, said, &revision, collisions).await.map(|()| None);
                 }
+                other => other?,
             }
-        };
-        let key = Key::new(&set.meta.key.namespace, &written.name_any());
-        info!(set = %set.meta.key, revision = %key.name, "revision written");
-        self.revisions.wrote(&key, version_of(&written.metadata));
-        memory.wrote_revision(key);
-        Ok(None)
-    }
+        }
+    };
+    let key = Key::new(&set.meta.key.namespace, &written.name_any());
+    info!(set = %set.meta.key, revision = %key.name, "revision written");
+    io.revisions.wrote(&key, version_of(&written.metadata));
+    writes.wrote(key);
+    Ok(None)
+}
 
-    /// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been
-    /// looked at.
-    async fn has_orphans(&self, set: &Set) -> Result<bool, kube::Error> {
-        let Some(selector) = &set.selector else { return Ok(false) };
-        let is_in_view = |name: &str, version: u64| {
-            let view = self.revisions.get(&Key::new(&set.meta.key.namespace, name));
-            view.is_some_and(|view| view.meta.version == version)
-        };
-        self.history(set).has_unseen_orphans(selector, is_in_view).await
-    }
+/// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been
+/// looked at.
+async fn has_orphans(io: &Io, set: &Set) -> Result<bool, kube::Error> {
+    let Some(selector) = &set.selector else { return Ok(false) };
+    let is_in_view = |name: &str, version: u64| {
+        let view = io.revisions.get(&Key::new(&set.meta.key.namespace, name));
+        view.is_some_and(|view| view.meta.version == version)
+    };
+    io.history(set).has_unseen_orphans(selector, is_in_view).await
+}
 
-    /// The name of a new revision is taken: by ourselves, and not seen yet, or by something else. Then another name is
-    /// used from now on.
-    async fn collide(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        revision: &Revision,
-        collisions: i32,
-    ) -> Result<(), kube::Error> {
-        let found = self.history(set).find(&revision.name).await?;
-        let is_ours =
-            |found: &ControllerRevision| found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
-        if found.as_ref().is_none_or(is_ours) {
-            return Ok(());
-        }
-        let status = DaemonSetStatus { collision_count: Some(collisions + 1), ..set.status.clone() };
-        self.write_status(set, memory, &status).await.map(|_| ())
+/// The name of a new revision is taken: by ourselves, and not seen yet, or by something else. Then another name is
+/// used from now on.
+async fn collide(io: &Io, set: &Set, said: &mut Said, revision: &Revision, collisions: i32) -> Result<(), kube::Error> {
+    let found = io.history(set).find(&revision.name).await?;
+    let is_ours = |found: &ControllerRevision| found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
+    if found.as_ref().is_none_or(is_ours) {
+        return Ok(());
     }
+    let status = DaemonSetStatus { collision_count: Some(collisions + 1), ..set.status.clone() };
+    write_status(io, set, said, &status).await.map(|_| ())
+}
 
-    /// Drops revisions beyond the limit that no pod and no node needs, if something has changed that may have set one
-    /// free. Returns when to try what had to wait.
-    pub(super) async fn prune(&self, set: &Set, memory: &mut Memory) -> Result<Option<Duration>, kube::Error> {
-        let Some(known) = memory.known.as_ref().filter(|_| memory.may_prune && !is_on(Mutant::HistoryKept)) else {
-            return Ok(None);
-        };
-        let revisions = self.own_revisions(set);
-        let limit = usize::try_from(set.spec.revision_history_limit()).unwrap_or(0);
-        if revisions.len() <= limit {
-            memory.may_prune = false;
-            return Ok(None);
-        }
-        let waited = memory.pruned.map_or(PACE, |pruned| pruned.elapsed());
-        if waited < PACE {
-            return Ok(Some(PACE - waited));
-        }
-        let all: Vec<Revision> = revisions.iter().map(|revision| revision.as_revision(set, self.env.now())).collect();
-        let pods = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
-        let is_needed = |revision: &Revision| {
-            [&known.update, &known.current].iter().any(|known| *known.meta.key.name == *revision.name)
-                || pods.iter().any(|pod| match pod.annotations.get(REVISION_ANNOTATION) {
-                    Some(name) => revision.is_called(name),
-                    None => hash_label(pod) == revision.hash,
-                })
-        };
-        let history = self.history(set);
-        let mut is_all_done = true;
-        let spare: BTreeSet<&str> =
-            surplus(&all, limit, is_needed).into_iter().map(|revision| revision.name.as_str()).collect();
-        for found in revisions.iter().filter(|known| spare.contains(&*known.meta.key.name)) {
-            let name = &found.meta.key.name;
-            info!(set = %set.meta.key, revision = %name, "dropping a revision that nobody needs");
-            let object = format!("ControllerRevision {name}");
-            // At this version: an undo may have made it the newest meanwhile.
-            let dropped = match history.delete(name, exactly(&found.meta)).await {
-                Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
-                Outcome::Conflict => {
-                    is_all_done = false;
-                    continue;
-                }
-                Outcome::Gone | Outcome::Missing | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
-            };
-            self.stepped(set, memory, (steps::Step::History, &object), dropped)?;
-        }
-        memory.keep_failures(steps::Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
-        memory.may_prune = !is_all_done;
-        memory.pruned = Some(Instant::now());
-        Ok((!is_all_done).then_some(PACE))
+/// Drops revisions beyond the limit that no pod and no node needs, if something has changed that may have set one
+/// free. Returns when to try what had to wait.
+pub(super) async fn prune(
+    io: &Io,
+    set: &Set,
+    known: Option<&Known>,
+    writes: &mut RevisionWrites,
+    failures: &mut Failures,
+) -> Result<Option<Duration>, kube::Error> {
+    let Some(known) = known.filter(|_| writes.may_prune && !is_on(Mutant::HistoryKept)) else {
+        return Ok(None);
+    };
+    let revisions = own_revisions(io, set);
+    let limit = usize::try_from(set.spec.revision_history_limit()).unwrap_or(0);
+    if revisions.len() <= limit {
+        writes.may_prune = false;
+        return Ok(None);
     }
+    let waited = writes.pruned.map_or(PACE, |pruned| pruned.elapsed());
+    if waited < PACE {
+        return Ok(Some(PACE - waited));
+    }
+    let all: Vec<Revision> = revisions.iter().map(|revision| revision.as_revision(set, io.env.now())).collect();
+    let pods = io.pods.find(Pod::BY_OWNER, &set.meta.uid);
+    let is_needed = |revision: &Revision| {
+        [&known.update, &known.current].iter().any(|known| *known.meta.key.name == *revision.name)
+            || pods.iter().any(|pod| match pod.annotations.get(REVISION_ANNOTATION) {
+                Some(name) => revision.is_called(name),
+                None => hash_label(pod) == revision.hash,
+            })
+    };
+    let history = io.history(set);
+    let mut is_all_done = true;
+    let spare: BTreeSet<&str> =
+        surplus(&all, limit, is_needed).into_iter().map(|revision| revision.name.as_str()).collect();
+    for found in revisions.iter().filter(|known| spare.contains(&*known.meta.key.name)) {
+        let name = &found.meta.key.name;
+        info!(set = %set.meta.key, revision = %name, "dropping a revision that nobody needs");
+        let object = format!("ControllerRevision {name}");
+        // At this version: an undo may have made it the newest meanwhile.
+        let dropped = match history.delete(name, exactly(&found.meta)).await {
+            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+            Outcome::Conflict => {
+                is_all_done = false;
+                continue;
+            }
+            Outcome::Gone | Outcome::Missing | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
+        };
+        failures.note(io, set, (steps::Step::History, &object), dropped)?;
+    }
+    failures.keep(steps::Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
+    writes.may_prune = !is_all_done;
+    writes.pruned = Some(Instant::now());
+    Ok((!is_all_done).then_some(PACE))
 }

@@ -2,139 +2,133 @@
 
 use std::sync::Arc;
 
-use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, owner};
 use dapple_plan::daemonset::revision::{has_same_template, hash_of, says_the_same, spec_of};
 use dapple_plan::mutant::{Mutant, is_on};
-use kube::api::{Api, Patch};
+use kube::api::Patch;
 use serde_json::Value;
 use tracing::info;
 
+use super::io::Io;
 use super::known::revision_of;
 use super::memory::Memory;
+use super::mend::replace;
 use super::pod::hash_label;
 use super::steps::Step;
-use super::{DaemonSets, Set, SetRevision};
+use super::{Set, SetRevision};
 use crate::caches::store::Key;
 use crate::claims::{adoption, may_adopt, release};
 use crate::slim::{Pod, Revision};
 use crate::writes::outcome::{Outcome, is_refusal, version_of};
 
-impl DaemonSets {
-    /// The revisions that are the set's own.
-    pub(super) fn own_revisions(&self, set: &Set) -> Vec<Arc<SetRevision>> {
-        let revisions = self.revisions.find(Revision::BY_OWNER, &set.meta.uid).into_iter().map(SetRevision::new);
-        with_hashes_of_their_own(set, revisions.filter(|known| known.is_of(set)).collect())
-    }
+/// The revisions that are the set's own.
+pub(super) fn own_revisions(io: &Io, set: &Set) -> Vec<Arc<SetRevision>> {
+    let revisions = io.revisions.find(Revision::BY_OWNER, &set.meta.uid).into_iter().map(SetRevision::new);
+    with_hashes_of_their_own(set, revisions.filter(|known| known.is_of(set)).collect())
+}
 
-    /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
-    /// False if something was changed meanwhile: then it is to be looked at again.
-    pub(super) async fn own(&self, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
-        let mut is_all_done = true;
-        let owner = owner(&set.meta.key.name, &set.meta.uid);
-        let namespace = &set.meta.key.namespace;
-        memory.keep_failures(Step::Owners, |object| self.is_here(namespace, object));
-        let mut pods = self.pods.find(Pod::ORPHANS, namespace);
-        // One elsewhere that names the set as its owner is not its own.
-        let owned = self.pods.find(Pod::BY_OWNER, &set.meta.uid).into_iter();
-        pods.extend(owned.filter(|pod| pod.meta.key.namespace == *namespace));
-        let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
-        // Of one that we have just written, or were told is another by now, our view is behind.
-        let (open, orphans): (Vec<_>, Vec<_>) =
-            orphans.into_iter().partition(|pod| memory.ledger.is_open(&pod.meta.key));
-        is_all_done &= open.is_empty();
-        let mine = self.own_revisions(set);
-        let revisions = self.revisions.find(Revision::ORPHANS, namespace).into_iter().map(SetRevision::new);
-        let is_lost = |known: &Arc<SetRevision>| {
-            let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
-            !has_successor && may_take_in(set, known, &pods)
-        };
-        let lost: Vec<_> = revisions.filter(is_lost).collect();
-        if (!orphans.is_empty() || !lost.is_empty()) && may_adopt(&self.sets_api(set), &set.meta).await? {
-            for pod in orphans {
-                is_all_done &= self.give(set, memory, pod, adoption(&owner, &pod.meta)).await?;
-            }
-            for revision in &lost {
-                is_all_done &= self.give_revision(set, memory, revision).await?;
-            }
+/// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
+/// False if something was changed meanwhile: then it is to be looked at again.
+pub(super) async fn own(io: &Io, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
+    let mut is_all_done = true;
+    let owner = owner(&set.meta.key.name, &set.meta.uid);
+    let namespace = &set.meta.key.namespace;
+    memory.failures.keep(Step::Owners, |object| is_here(io, namespace, object));
+    let mut pods = io.pods.find(Pod::ORPHANS, namespace);
+    // One elsewhere that names the set as its owner is not its own.
+    let owned = io.pods.find(Pod::BY_OWNER, &set.meta.uid).into_iter();
+    pods.extend(owned.filter(|pod| pod.meta.key.namespace == *namespace));
+    let orphans: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_orphan(pod) && is_selected(set, pod)).collect();
+    // Of one that we have just written, or were told is another by now, our view is behind.
+    let (open, orphans): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|pod| memory.pods.is_open(&pod.meta.key));
+    is_all_done &= open.is_empty();
+    let mine = own_revisions(io, set);
+    let revisions = io.revisions.find(Revision::ORPHANS, namespace).into_iter().map(SetRevision::new);
+    let is_lost = |known: &Arc<SetRevision>| {
+        let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
+        !has_successor && may_take_in(set, known, &pods)
+    };
+    let lost: Vec<_> = revisions.filter(is_lost).collect();
+    if (!orphans.is_empty() || !lost.is_empty()) && may_adopt(&io.sets_api(set), &set.meta).await? {
+        for pod in orphans {
+            is_all_done &= give(io, set, memory, pod, adoption(&owner, &pod.meta)).await?;
         }
-        let owned = self.pods.find(Pod::BY_OWNER, &set.meta.uid);
-        for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
-            if memory.ledger.is_open(&pod.meta.key) {
-                is_all_done = false;
-                continue;
-            }
-            is_all_done &= self.give(set, memory, pod, release(&set.meta.uid, &pod.meta)).await?;
-        }
-        Ok(is_all_done)
-    }
-
-    fn sets_api(&self, set: &Set) -> Api<DaemonSet> {
-        Api::namespaced(self.client.clone(), &set.meta.key.namespace)
-    }
-
-    async fn give(&self, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
-        info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
-        let (key, node) = (&pod.meta.key, pod.node.clone().unwrap_or_else(|| Arc::from("")));
-        let object = format!("Pod {}", key.name);
-        let pods = self.pod_writer(&set.meta.key.namespace);
-        let given = match pods.patch(&key.name, None, &Patch::Strategic(patch)).await {
-            Outcome::Written(version) => {
-                self.pods.wrote(key, version);
-                memory.wrote(key.clone(), &node);
-                Ok(())
-            }
-            Outcome::Gone | Outcome::Missing | Outcome::Conflict | Outcome::NameTaken => {
-                memory.doubt(key.clone(), &node);
-                return Ok(false);
-            }
-            Outcome::Unknown(error) => {
-                // Perhaps it is ours by now: nothing is made on its node before that is known.
-                memory.doubt(key.clone(), &node);
-                Err(error)
-            }
-            Outcome::Refused(error) => Err(error),
-        };
-        self.stepped(set, memory, (Step::Owners, &object), given).map(|_| true)
-    }
-
-    async fn give_revision(&self, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
-        let meta = &revision.meta;
-        let object = format!("ControllerRevision {}", meta.key.name);
-        let (history, owner) = (self.history(set), owner(&set.meta.key.name, &set.meta.uid));
-        match history.patch(&meta.key.name, adoption(&owner, meta)).await {
-            Ok(written) => {
-                self.revisions.wrote(&meta.key, version_of(&written.metadata));
-                memory.wrote_revision(Key::clone(&meta.key));
-                self.stepped(set, memory, (Step::Owners, &object), Ok(())).map(|_| true)
-            }
-            Err(kube::Error::Api(error)) if error.code == 409 => {
-                if let Some(version) = history.version(&meta.key.name).await? {
-                    self.revisions.wrote(&meta.key, version);
-                    memory.wrote_revision(Key::clone(&meta.key));
-                }
-                Ok(false)
-            }
-            Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
-            // Nobody can change it: what it says is kept in one of the set's own.
-            Err(kube::Error::Api(error)) if error.code == 422 => {
-                let replaced = self.replace(set, memory, revision).await;
-                self.stepped(set, memory, (Step::Owners, &object), replaced).map(|_| true)
-            }
-            // Perhaps it is ours by now, and says what the set says: none is made before that is known.
-            Err(error) if !is_refusal(&error) => Err(error),
-            answer => self.stepped(set, memory, (Step::Owners, &object), answer.map(|_| ())).map(|_| true),
+        for revision in &lost {
+            is_all_done &= give_revision(io, set, memory, revision).await?;
         }
     }
-
-    /// Whether a pod or revision, as failures name it, is in the namespace.
-    fn is_here(&self, namespace: &Arc<str>, object: &str) -> bool {
-        let key = |name: &str| Key { namespace: namespace.clone(), name: Arc::from(name) };
-        match object.split_once(' ') {
-            Some(("Pod", name)) => self.pods.get(&key(name)).is_some(),
-            Some((_, name)) => self.revisions.get(&key(name)).is_some(),
-            None => false,
+    let owned = io.pods.find(Pod::BY_OWNER, &set.meta.uid);
+    for pod in owned.iter().filter(|pod| is_released(set, &mine, pod)) {
+        if memory.pods.is_open(&pod.meta.key) {
+            is_all_done = false;
+            continue;
         }
+        is_all_done &= give(io, set, memory, pod, release(&set.meta.uid, &pod.meta)).await?;
+    }
+    Ok(is_all_done)
+}
+
+async fn give(io: &Io, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
+    info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
+    let (key, node) = (&pod.meta.key, pod.node.clone().unwrap_or_else(|| Arc::from("")));
+    let object = format!("Pod {}", key.name);
+    let pods = io.pod_writer(&set.meta.key.namespace);
+    let given = match pods.patch(&key.name, None, &Patch::Strategic(patch)).await {
+        Outcome::Written(version) => {
+            io.pods.wrote(key, version);
+            memory.pods.wrote(&mut memory.view, key.clone(), &node);
+            Ok(())
+        }
+        Outcome::Gone | Outcome::Missing | Outcome::Conflict | Outcome::NameTaken => {
+            memory.pods.doubt(&mut memory.view, key.clone(), &node);
+            return Ok(false);
+        }
+        Outcome::Unknown(error) => {
+            // Perhaps it is ours by now: nothing is made on its node before that is known.
+            memory.pods.doubt(&mut memory.view, key.clone(), &node);
+            Err(error)
+        }
+        Outcome::Refused(error) => Err(error),
+    };
+    memory.failures.note(io, set, (Step::Owners, &object), given).map(|_| true)
+}
+
+async fn give_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
+    let meta = &revision.meta;
+    let object = format!("ControllerRevision {}", meta.key.name);
+    let (history, owner) = (io.history(set), owner(&set.meta.key.name, &set.meta.uid));
+    match history.patch(&meta.key.name, adoption(&owner, meta)).await {
+        Ok(written) => {
+            io.revisions.wrote(&meta.key, version_of(&written.metadata));
+            memory.revisions.wrote(Key::clone(&meta.key));
+            memory.failures.note(io, set, (Step::Owners, &object), Ok(())).map(|_| true)
+        }
+        Err(kube::Error::Api(error)) if error.code == 409 => {
+            if let Some(version) = history.version(&meta.key.name).await? {
+                io.revisions.wrote(&meta.key, version);
+                memory.revisions.wrote(Key::clone(&meta.key));
+            }
+            Ok(false)
+        }
+        Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
+        // Nobody can change it: what it says is kept in one of the set's own.
+        Err(kube::Error::Api(error)) if error.code == 422 => {
+            let replaced = replace(io, set, &mut memory.revisions, revision).await;
+            memory.failures.note(io, set, (Step::Owners, &object), replaced).map(|_| true)
+        }
+        // Perhaps it is ours by now, and says what the set says: none is made before that is known.
+        Err(error) if !is_refusal(&error) => Err(error),
+        answer => memory.failures.note(io, set, (Step::Owners, &object), answer.map(|_| ())).map(|_| true),
+    }
+}
+
+/// Whether a pod or revision, as failures name it, is in the namespace.
+fn is_here(io: &Io, namespace: &Arc<str>, object: &str) -> bool {
+    let key = |name: &str| Key { namespace: namespace.clone(), name: Arc::from(name) };
+    match object.split_once(' ') {
+        Some(("Pod", name)) => io.pods.get(&key(name)).is_some(),
+        Some((_, name)) => io.revisions.get(&key(name)).is_some(),
+        None => false,
     }
 }
 

@@ -16,9 +16,10 @@ use dapple_plan::fit;
 use dapple_plan::proof::{Answer, Answers, is_to_ask};
 use tokio::time::Instant;
 
-use super::memory::Memory;
+use super::io::Io;
+use super::known::Rendered;
 use super::pod::hash_label;
-use super::{DaemonSets, Set, SetRevision};
+use super::{Set, SetRevision};
 use crate::proof::ask;
 use crate::slim::{Node, Pod};
 
@@ -34,95 +35,91 @@ pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
     }
 }
 
-impl DaemonSets {
-    /// Asks whether pods of each variant would be taken. One question for each variant of a revision.
-    pub(super) async fn prove(
-        &self,
-        set: &Set,
-        memory: &mut Memory,
-        update: &SetRevision,
-        (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
-    ) -> Result<(), kube::Error> {
-        let (now, begun, name) = (self.env.now().as_second(), Instant::now(), &update.meta.key.name);
-        let Some((_, variants)) = memory.variants.get_mut(name) else { return Ok(()) };
-        self.match_patches(&set.meta.key, variants, nodes);
-        let rendered: Vec<_> =
-            variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
-        // What nobody should get any more is not asked for again.
-        memory.answers.retain(|meaning, _| rendered.iter().any(|known| known.meaning == *meaning));
-        let ran: BTreeSet<&str> = pods.iter().map(|pod| hash_label(pod)).collect();
-        let mut due: Vec<_> =
-            rendered.into_iter().filter(|known| is_to_ask(&memory.answers, &known.meaning, now)).collect();
-        // Those first that could not be asked last time.
-        due.sort_by_key(|known| memory.answers.get(&known.meaning).and_then(Answer::ask_again));
-        let pods_api = self.pod_writer(&set.meta.key.namespace);
-        for rendered in due {
-            if begun.elapsed() >= LONGEST_ASKED {
-                // A webhook that lets every question run into its timeout must not keep the rest from being done.
-                let text = "other pods of the set are being asked for".to_owned();
-                memory.answers.entry(rendered.meaning).or_insert(Answer::None { text, ask_again: now });
-                continue;
-            }
-            let wanted = Wanted {
-                set: &set.meta.key.name,
-                uid: &set.meta.uid,
-                node: "dry-run",
-                template: &rendered.template,
-                hash: &rendered.hash,
-                revision: name,
-                gates: &[],
-                collisions: 0,
-            };
-            let answer = match ask(&pods_api, &pod(&wanted), &self.env).await? {
-                // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
-                Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
-                answer => answer,
-            };
-            if matches!(answer, Answer::Refused { .. }) {
-                self.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
-            }
-            memory.answers.insert(rendered.meaning.clone(), answer);
+/// Asks whether pods of each variant would be taken. One question for each variant of a revision.
+pub(super) async fn prove(
+    io: &Io,
+    set: &Set,
+    (rendered, answers): (&mut Rendered, &mut Answers),
+    update: &SetRevision,
+    (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
+) -> Result<(), kube::Error> {
+    let (now, begun, name) = (io.env.now().as_second(), Instant::now(), &update.meta.key.name);
+    let Some((_, variants)) = rendered.get_mut(name) else { return Ok(()) };
+    io.reporter.match_patches(&set.meta.key, variants, nodes);
+    let rendered: Vec<_> = variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
+    // What nobody should get any more is not asked for again.
+    answers.retain(|meaning, _| rendered.iter().any(|known| known.meaning == *meaning));
+    let ran: BTreeSet<&str> = pods.iter().map(|pod| hash_label(pod)).collect();
+    let mut due: Vec<_> = rendered.into_iter().filter(|known| is_to_ask(answers, &known.meaning, now)).collect();
+    // Those first that could not be asked last time.
+    due.sort_by_key(|known| answers.get(&known.meaning).and_then(Answer::ask_again));
+    let pods_api = io.pod_writer(&set.meta.key.namespace);
+    for rendered in due {
+        if begun.elapsed() >= LONGEST_ASKED {
+            // A webhook that lets every question run into its timeout must not keep the rest from being done.
+            let text = "other pods of the set are being asked for".to_owned();
+            answers.entry(rendered.meaning).or_insert(Answer::None { text, ask_again: now });
+            continue;
         }
-        Ok(())
+        let wanted = Wanted {
+            set: &set.meta.key.name,
+            uid: &set.meta.uid,
+            node: "dry-run",
+            template: &rendered.template,
+            hash: &rendered.hash,
+            revision: name,
+            gates: &[],
+            collisions: 0,
+        };
+        let answer = match ask(&pods_api, &pod(&wanted), &io.env).await? {
+            // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
+            Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
+            answer => answer,
+        };
+        if matches!(answer, Answer::Refused { .. }) {
+            io.reporter.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
+        }
+        answers.insert(rendered.meaning.clone(), answer);
     }
+    Ok(())
+}
 
-    /// What is wrong with what nodes should get.
-    pub(super) fn rendering_problems(
-        &self,
-        memory: &mut Memory,
-        update: &SetRevision,
-        nodes: &[Arc<Node>],
-    ) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        if spec_of(&update.data).is_none() {
-            let text = format!("ControllerRevision {} cannot be read; nodes keep what they run", update.meta.key.name);
-            problems.push(Problem::new("UnreadableRevision", text));
-        }
-        let Some((_, variants)) = memory.variants.get_mut(&update.meta.key.name) else { return problems };
-        for bad in &variants.bad_selectors {
-            problems.push(Problem::new("BadSelector", format!("{bad}; the patch matches no node")));
-        }
-        let mut counts: Option<BTreeMap<usize, usize>> = None;
-        for number in 0..variants.all().len() {
-            let variant = &variants.all()[number];
-            let places: Vec<String> = variant.patches.iter().map(|place| format!("spec.patches[{place}]")).collect();
-            let whose = if places.is_empty() { "spec.template".to_owned() } else { places.join(", ") };
-            let (reason, text, follows) = match &variant.rendering {
-                Err(error @ Unrendered::Edit(_)) => ("PatchFailed", error.to_string(), KEEP),
-                Err(error @ Unrendered::Unselected) => ("PatchFailed", format!("{whose}: {error}"), KEEP),
-                Ok(rendered) => match memory.answers.get(&rendered.meaning) {
-                    Some(Answer::Refused { text, .. }) => ("Refused", format!("{whose}: {text}"), KEEP),
-                    Some(Answer::None { text, .. }) => ("Unanswered", format!("{whose}: {UNKNOWN}: {text}"), SERVE),
-                    Some(Answer::Taken) | None => continue,
-                },
-            };
-            let counts = counts.get_or_insert_with(|| concerned(variants, nodes));
-            // Patches for nodes that the set is not for do no harm.
-            let Some(count) = counts.get(&number) else { continue };
-            problems.push(Problem { reason, text, extent: format!("; {count} nodes {follows}") });
-        }
-        problems
+/// What is wrong with what nodes should get.
+pub(super) fn rendering_problems(
+    rendered: &mut Rendered,
+    answers: &Answers,
+    update: &SetRevision,
+    nodes: &[Arc<Node>],
+) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    if spec_of(&update.data).is_none() {
+        let text = format!("ControllerRevision {} cannot be read; nodes keep what they run", update.meta.key.name);
+        problems.push(Problem::new("UnreadableRevision", text));
     }
+    let Some((_, variants)) = rendered.get_mut(&update.meta.key.name) else { return problems };
+    for bad in &variants.bad_selectors {
+        problems.push(Problem::new("BadSelector", format!("{bad}; the patch matches no node")));
+    }
+    let mut counts: Option<BTreeMap<usize, usize>> = None;
+    for number in 0..variants.all().len() {
+        let variant = &variants.all()[number];
+        let places: Vec<String> = variant.patches.iter().map(|place| format!("spec.patches[{place}]")).collect();
+        let whose = if places.is_empty() { "spec.template".to_owned() } else { places.join(", ") };
+        let (reason, text, follows) = match &variant.rendering {
+            Err(error @ Unrendered::Edit(_)) => ("PatchFailed", error.to_string(), KEEP),
+            Err(error @ Unrendered::Unselected) => ("PatchFailed", format!("{whose}: {error}"), KEEP),
+            Ok(rendered) => match answers.get(&rendered.meaning) {
+                Some(Answer::Refused { text, .. }) => ("Refused", format!("{whose}: {text}"), KEEP),
+                Some(Answer::None { text, .. }) => ("Unanswered", format!("{whose}: {UNKNOWN}: {text}"), SERVE),
+                Some(Answer::Taken) | None => continue,
+            },
+        };
+        let counts = counts.get_or_insert_with(|| concerned(variants, nodes));
+        // Patches for nodes that the set is not for do no harm.
+        let Some(count) = counts.get(&number) else { continue };
+        problems.push(Problem { reason, text, extent: format!("; {count} nodes {follows}") });
+    }
+    problems
 }
 
 const KEEP: &str = "keep what they run";

@@ -11,18 +11,19 @@ use dapple_plan::daemonset::lifecycle::{self, State};
 use dapple_plan::daemonset::pod::{HASH_LABEL, Wanted, pod, pod_name};
 use dapple_plan::mutant::{Mutant, is_on};
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::Value;
 use tracing::info;
 
+use super::Set;
+use super::io::Io;
 use super::known::{Known, Rendered as Renderings};
-use super::memory::Memory;
+use super::memory::{PodWrites, View};
 use super::pod::{intent, running};
-use super::{DaemonSets, Set};
 use crate::caches::store::Key;
 use crate::slim::Pod;
 use crate::writes::client::is_not_leading;
-use crate::writes::outcome::{Outcome, Writer, exactly, outcome, version_of};
+use crate::writes::outcome::{Outcome, exactly, outcome, version_of};
 
 /// A request, made ready.
 pub(super) enum Request {
@@ -95,138 +96,133 @@ fn concerns_all(error: &kube::Error) -> bool {
     is_not_leading(error) || matches!(error, kube::Error::Api(error) if error.code == 429)
 }
 
-impl DaemonSets {
-    pub(super) fn pods_api(&self, namespace: &str) -> Api<DynamicObject> {
-        let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+/// Makes a request ready; nothing if the pod is gone.
+pub(super) fn prepare(
+    io: &Io,
+    set: &Set,
+    view: &mut View,
+    pods: &PodWrites,
+    action: &Action,
+) -> Option<(Key, Request)> {
+    let key_of = |name: &Arc<str>| Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
+    if action.pod.as_ref().is_some_and(|name| pods.is_open(&key_of(name))) {
+        return None;
     }
-
-    /// Makes a request ready; nothing if the pod is gone.
-    pub(super) fn prepare(&self, set: &Set, memory: &mut Memory, action: &Action) -> Option<(Key, Request)> {
-        let key_of = |name: &Arc<str>| Key { namespace: set.meta.key.namespace.clone(), name: name.clone() };
-        if action.pod.as_ref().is_some_and(|name| memory.ledger.is_open(&key_of(name))) {
-            return None;
-        }
-        let known = memory.known.as_mut()?;
-        let now = self.env.now().to_string();
-        let Some(name) = &action.pod else {
+    let known = view.known.as_mut()?;
+    let now = io.env.now().to_string();
+    let Some(name) = &action.pod else {
+        let revision = revision_for(known, &action.node)?;
+        let node = known.fleet.node(&action.node)?;
+        let (rendered, _) = rendered_by(&view.variants, &revision, &node.wanted)?;
+        let gates = lifecycle::gates(&set.spec);
+        let wanted = Wanted {
+            set: &set.meta.key.name,
+            uid: &set.meta.uid,
+            node: &action.node,
+            template: &rendered.template,
+            hash: &rendered.hash,
+            revision: &revision,
+            gates: &gates,
+            collisions: pods.collisions.get(&action.node).copied().unwrap_or(0),
+        };
+        let key = Key::new(&set.meta.key.namespace, &pod_name(&wanted));
+        return Some((key, Request::Create(Box::new(pod(&wanted)))));
+    };
+    let key = key_of(name);
+    // Our view goes on while we ask and wait: what was decided about a pod holds for what it was then.
+    let decided = known.fleet.pod(name)?.version;
+    let pod = io.pods.get(&key).filter(|pod| pod.meta.version == decided)?;
+    let (uid, version) = (&pod.meta.uid, pod.meta.version);
+    let request = match action.act {
+        Act::Create => return None,
+        Act::Delete(why) => Request::Delete(pod, why),
+        Act::Mark(state) => Request::Metadata(lifecycle::mark(state, uid, version, &now)),
+        Act::Gate { condition, opens } => Request::Status(inplace::gate(condition, opens, uid, version, &now)),
+        Act::Edit => {
+            let hash = known.fleet.node(&action.node)?.wanted.clone();
+            let from = known.fleet.pod(name)?.hash.clone();
+            let difference = known.fleet.difference(&from, &hash)?;
+            let lifecycle = known.fleet.rules().has_update_hook.then_some(State::Updating);
             let revision = revision_for(known, &action.node)?;
-            let node = known.fleet.node(&action.node)?;
-            let (rendered, _) = rendered_by(&memory.variants, &revision, &node.wanted)?;
-            let gates = lifecycle::gates(&set.spec);
-            let wanted = Wanted {
-                set: &set.meta.key.name,
-                uid: &set.meta.uid,
-                node: &action.node,
-                template: &rendered.template,
-                hash: &rendered.hash,
-                revision: &revision,
-                gates: &gates,
-                collisions: memory.collisions.get(&action.node).copied().unwrap_or(0),
-            };
-            let key = Key::new(&set.meta.key.namespace, &pod_name(&wanted));
-            return Some((key, Request::Create(Box::new(pod(&wanted)))));
-        };
-        let key = key_of(name);
-        // Our view goes on while we ask and wait: what was decided about a pod holds for what it was then.
-        let decided = known.fleet.pod(name)?.version;
-        let pod = self.pods.get(&key).filter(|pod| pod.meta.version == decided)?;
-        let (uid, version) = (&pod.meta.uid, pod.meta.version);
-        let request = match action.act {
-            Act::Create => return None,
-            Act::Delete(why) => Request::Delete(pod, why),
-            Act::Mark(state) => Request::Metadata(lifecycle::mark(state, uid, version, &now)),
-            Act::Gate { condition, opens } => Request::Status(inplace::gate(condition, opens, uid, version, &now)),
-            Act::Edit => {
-                let hash = known.fleet.node(&action.node)?.wanted.clone();
-                let from = known.fleet.pod(name)?.hash.clone();
-                let difference = known.fleet.difference(&from, &hash)?;
-                let lifecycle = known.fleet.rules().has_update_hook.then_some(State::Updating);
-                let revision = revision_for(known, &action.node)?;
-                let (rendered, _) = rendered_by(&memory.variants, &revision, &hash)?;
-                Request::Edit(edit(&pod, &difference, (&rendered.hash, &revision), lifecycle, &now))
-            }
-            Act::Resize => {
-                let note = pod.annotations.get(RESIZE_ANNOTATION)?;
-                Request::Resize(inplace::resize(note, uid, version)?)
-            }
-            Act::ClearResize => Request::Metadata(inplace::clear(uid, version)),
-        };
-        Some((key, request))
-    }
+            let (rendered, _) = rendered_by(&view.variants, &revision, &hash)?;
+            Request::Edit(edit(&pod, &difference, (&rendered.hash, &revision), lifecycle, &now))
+        }
+        Act::Resize => {
+            let note = pod.annotations.get(RESIZE_ANNOTATION)?;
+            Request::Resize(inplace::resize(note, uid, version)?)
+        }
+        Act::ClearResize => Request::Metadata(inplace::clear(uid, version)),
+    };
+    Some((key, request))
+}
 
-    pub(super) fn pod_writer(&self, namespace: &str) -> Writer {
-        Writer::new(&self.client, &self.pods_api(namespace))
-    }
-
-    pub(super) async fn send(&self, set: &Set, key: &Key, request: Request) -> Sent {
-        let pods = self.pod_writer(&set.meta.key.namespace);
-        let name = key.name.as_ref();
-        Sent::Came(match request {
-            Request::Create(body) => self.create(set, key, &body).await,
-            Request::Delete(pod, why) => {
-                if why == Why::NodeGone {
-                    match self.is_node_gone(&pod).await {
-                        Ok(true) => {}
-                        Ok(false) => return Sent::Unfounded,
-                        Err(error) => return Sent::Came(Outcome::Unknown(error)),
-                    }
+pub(super) async fn send(io: &Io, set: &Set, key: &Key, request: Request) -> Sent {
+    let pods = io.pod_writer(&set.meta.key.namespace);
+    let name = key.name.as_ref();
+    Sent::Came(match request {
+        Request::Create(body) => create(io, set, key, &body).await,
+        Request::Delete(pod, why) => {
+            if why == Why::NodeGone {
+                match is_node_gone(io, &pod).await {
+                    Ok(true) => {}
+                    Ok(false) => return Sent::Unfounded,
+                    Err(error) => return Sent::Came(Outcome::Unknown(error)),
                 }
-                info!(set = %set.meta.key, pod = name, ?why, "deleting");
-                if why == Why::Ended {
-                    self.say_ended(set, &pod);
-                }
-                pods.delete(name, Some(exactly(&pod.meta)).filter(|_| !is_on(Mutant::PreconditionDropped))).await
             }
-            Request::Metadata(patch) => pods.patch(name, None, &Patch::Strategic(patch)).await,
-            Request::Status(patch) => pods.patch(name, Some("status"), &Patch::Strategic(patch)).await,
-            Request::Edit(patch) => {
-                info!(set = %set.meta.key, pod = name, "updating in place");
-                pods.patch(name, None, &Patch::Strategic(patch)).await
+            info!(set = %set.meta.key, pod = name, ?why, "deleting");
+            if why == Why::Ended {
+                io.reporter.say_ended(set, &pod);
             }
-            Request::Resize(patch) => {
-                info!(set = %set.meta.key, pod = name, "resizing");
-                return self.resize(set, name, patch).await;
-            }
-        })
-    }
-
-    /// Gives a pod the cpu and memory that are noted on it.
-    async fn resize(&self, set: &Set, name: &str, patch: Value) -> Sent {
-        let api = self.pods_api(&set.meta.key.namespace);
-        match api.patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-            // A webhook of somebody else may set them back: that would go on for ever.
-            Ok(pod) if is_pending(&pod) => Sent::Ineffective(version_of(&pod.metadata)),
-            answer => Sent::Came(outcome(answer.map(|pod| version_of(&pod.metadata)))),
+            pods.delete(name, Some(exactly(&pod.meta)).filter(|_| !is_on(Mutant::PreconditionDropped))).await
         }
-    }
-
-    async fn create(&self, set: &Set, key: &Key, body: &Value) -> Outcome {
-        let namespace = &set.meta.key.namespace;
-        let made = self.pod_writer(namespace).create(body.to_string().into_bytes()).await;
-        if !matches!(made, Outcome::NameTaken) {
-            return made;
+        Request::Metadata(patch) => pods.patch(name, None, &Patch::Strategic(patch)).await,
+        Request::Status(patch) => pods.patch(name, Some("status"), &Patch::Strategic(patch)).await,
+        Request::Edit(patch) => {
+            info!(set = %set.meta.key, pod = name, "updating in place");
+            pods.patch(name, None, &Patch::Strategic(patch)).await
         }
-        let hash = body["metadata"]["labels"][HASH_LABEL].as_str();
-        match self.pods_api(namespace).get_opt(&key.name).await {
-            Ok(Some(found)) => {
-                // One that was changed where it runs since has the name of what it was, and is in the way.
-                let is_same = found.labels().get(HASH_LABEL).map(String::as_str) == hash;
-                let is_ours = is_same && found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
-                // Made before, by us, and on its way into our view, or out of the world.
-                if is_ours { Outcome::Written(version_of(&found.metadata)) } else { Outcome::NameTaken }
-            }
-            Ok(None) => Outcome::Conflict,
-            Err(error) => Outcome::Unknown(error),
+        Request::Resize(patch) => {
+            info!(set = %set.meta.key, pod = name, "resizing");
+            return resize(io, set, name, patch).await;
         }
-    }
+    })
+}
 
-    /// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
-    async fn is_node_gone(&self, pod: &Pod) -> Result<bool, kube::Error> {
-        let Some(node) = &pod.node else { return Ok(false) };
-        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
-        Ok(nodes.get_metadata_opt(node).await?.is_none())
+/// Gives a pod the cpu and memory that are noted on it.
+async fn resize(io: &Io, set: &Set, name: &str, patch: Value) -> Sent {
+    let api = io.pods_api(&set.meta.key.namespace);
+    match api.patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        // A webhook of somebody else may set them back: that would go on for ever.
+        Ok(pod) if is_pending(&pod) => Sent::Ineffective(version_of(&pod.metadata)),
+        answer => Sent::Came(outcome(answer.map(|pod| version_of(&pod.metadata)))),
     }
+}
+
+async fn create(io: &Io, set: &Set, key: &Key, body: &Value) -> Outcome {
+    let namespace = &set.meta.key.namespace;
+    let made = io.pod_writer(namespace).create(body.to_string().into_bytes()).await;
+    if !matches!(made, Outcome::NameTaken) {
+        return made;
+    }
+    let hash = body["metadata"]["labels"][HASH_LABEL].as_str();
+    match io.pods_api(namespace).get_opt(&key.name).await {
+        Ok(Some(found)) => {
+            // One that was changed where it runs since has the name of what it was, and is in the way.
+            let is_same = found.labels().get(HASH_LABEL).map(String::as_str) == hash;
+            let is_ours = is_same && found.owner_references().iter().any(|owner| *owner.uid == *set.meta.uid);
+            // Made before, by us, and on its way into our view, or out of the world.
+            if is_ours { Outcome::Written(version_of(&found.metadata)) } else { Outcome::NameTaken }
+        }
+        Ok(None) => Outcome::Conflict,
+        Err(error) => Outcome::Unknown(error),
+    }
+}
+
+/// Whether a pod's node is gone for good: our view of pods may be newer than that of nodes.
+async fn is_node_gone(io: &Io, pod: &Pod) -> Result<bool, kube::Error> {
+    let Some(node) = &pod.node else { return Ok(false) };
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(io.client.clone());
+    Ok(nodes.get_metadata_opt(node).await?.is_none())
 }
 
 /// The patch that makes a pod what this hash says, but for cpu and memory.
@@ -273,8 +269,8 @@ fn rendered_by<'m>(variants: &'m Renderings, revision: &str, meaning: &str) -> O
 }
 
 /// How many patches made what a node gets now.
-pub(super) fn patches_on(memory: &Memory, node: &str) -> Option<usize> {
-    let known = memory.known.as_ref()?;
+pub(super) fn patches_on(view: &View, node: &str) -> Option<usize> {
+    let known = view.known.as_ref()?;
     let revision = revision_for(known, node)?;
-    rendered_by(&memory.variants, &revision, &known.fleet.node(node)?.wanted).map(|(_, patches)| patches)
+    rendered_by(&view.variants, &revision, &known.fleet.node(node)?.wanted).map(|(_, patches)| patches)
 }

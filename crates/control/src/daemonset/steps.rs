@@ -3,14 +3,15 @@
 //! Invariant: whatever the API server refuses, the status is written with the set's generation and says what fails, and
 //! what does not depend on the step that fails goes on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_plan::daemonset::failure::Failure;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 
-use super::memory::Memory;
-use super::{DaemonSets, Set};
+use super::Set;
+use super::io::Io;
 use crate::writes::client::{in_words, is_not_leading};
 
 /// A part of a look that can fail alone.
@@ -38,19 +39,28 @@ impl Step {
     }
 }
 
-impl DaemonSets {
+/// What fails of a set.
+#[derive(Default)]
+pub(super) struct Failures {
+    /// By step and object.
+    steps: BTreeMap<(Step, Arc<str>), Failure>,
+    /// What has ended every look for a while.
+    pub(super) whole: Option<Problem>,
+}
+
+impl Failures {
     /// What a step has come to. An error that is the answer to its own request is this step's alone: it is noted, and
     /// nothing is returned. Any other ends the look, as does one of the API server itself that may pass.
-    pub(super) fn stepped<T>(
-        &self,
+    pub(super) fn note<T>(
+        &mut self,
+        io: &Io,
         set: &Set,
-        memory: &mut Memory,
         (step, object): (Step, &str),
         outcome: Result<T, kube::Error>,
     ) -> Result<Option<T>, kube::Error> {
         let error = match outcome {
             Ok(done) => {
-                memory.failed.remove(&(step, Arc::from(object)));
+                self.steps.remove(&(step, Arc::from(object)));
                 return Ok(Some(done));
             }
             Err(error) if is_of_request(&error) && !is_on(Mutant::StopsAtFirstError) => error,
@@ -58,59 +68,56 @@ impl DaemonSets {
         };
         let place = (step, Arc::from(object));
         let text = format!("{object}: {}", in_words(&error));
-        let before = memory.failed.get(&place);
+        let before = self.steps.get(&place);
         let is_new = before.is_none_or(|before| !before.is_own() || before.text != text);
-        let failure = Failure::after(before, text.clone(), is_servers(&error), self.env.now().as_second());
+        let failure = Failure::after(before, text.clone(), is_servers(&error), io.now());
         let is_own = failure.is_own();
-        memory.failed.insert(place, failure);
+        self.steps.insert(place, failure);
         if !is_own {
             return Err(error);
         }
         if is_new {
-            self.report(set, step.reason(), text);
+            io.reporter.report(set, step.reason(), text);
         }
         Ok(None)
     }
-}
 
-impl Memory {
     /// Steps that fail, but for what may pass.
-    fn own_failures(&self) -> impl Iterator<Item = (&(Step, Arc<str>), &Failure)> {
-        self.failed.iter().filter(|(_, failure)| failure.is_own())
+    fn own(&self) -> impl Iterator<Item = (&(Step, Arc<str>), &Failure)> {
+        self.steps.iter().filter(|(_, failure)| failure.is_own())
     }
 
     /// What fails, for the status.
-    pub(super) fn failures(&self) -> impl Iterator<Item = Problem> {
-        let of_steps =
-            self.own_failures().map(|((step, _), failure)| Problem::new(step.reason(), failure.text.clone()));
-        self.failure.iter().cloned().chain(of_steps)
+    pub(super) fn problems(&self) -> impl Iterator<Item = Problem> {
+        let of_steps = self.own().map(|((step, _), failure)| Problem::new(step.reason(), failure.text.clone()));
+        self.whole.iter().cloned().chain(of_steps)
     }
 
     /// Forgets what failed of a step about objects that it is not about any more.
-    pub(super) fn keep_failures(&mut self, step: Step, is_about: impl Fn(&str) -> bool) {
-        self.failed.retain(|(known, object), _| *known != step || is_about(object));
+    pub(super) fn keep(&mut self, step: Step, is_about: impl Fn(&str) -> bool) {
+        self.steps.retain(|(known, object), _| *known != step || is_about(object));
     }
 
     /// Whether a step has failed about this object.
-    pub(super) fn has_failed(&self, step: Step, object: &str) -> bool {
-        self.failed.get(&(step, Arc::from(object))).is_some_and(Failure::is_own)
+    pub(super) fn has(&self, step: Step, object: &str) -> bool {
+        self.steps.get(&(step, Arc::from(object))).is_some_and(Failure::is_own)
     }
 
     /// Why the set is failing, in a word.
-    pub(super) fn failing(&self) -> Option<&'static str> {
-        self.own_failures().next().map(|((step, _), _)| step.reason())
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        self.own().next().map(|((step, _), _)| step.reason())
     }
 
     /// When what failed is tried again.
     pub(super) fn retry_at(&self) -> Option<i64> {
-        self.own_failures().map(|(_, failure)| failure.until()).min()
+        self.own().map(|(_, failure)| failure.until()).min()
     }
 }
 
 /// Whether an error is the API server's answer to this very request, and would be the same for no other: it refuses the
 /// object, or a webhook that it asks does. Not what happens to all: that we do not lead, or ask too much, or that the
 /// object has changed since.
-pub(super) fn is_of_request(error: &kube::Error) -> bool {
+fn is_of_request(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if ![409, 429].contains(&status.code)) && !is_not_leading(error)
 }
 

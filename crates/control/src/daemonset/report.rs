@@ -4,20 +4,25 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::Act;
 use dapple_plan::daemonset::desired::Variants;
-use dapple_plan::daemonset::fleet::Action;
 use dapple_plan::fit;
 use tokio::time::Instant;
 
-use super::memory::Memory;
-use super::send::patches_on;
-use super::{DaemonSets, Set, SetWire};
+use super::metrics::PatchMetrics;
+use super::{Set, SetWire};
 use crate::caches::store::Key;
 use crate::observed::Wire;
 use crate::slim::{Node, Pod};
 use crate::writes::client::in_words;
-use crate::writes::events::{EventType, Report};
+use crate::writes::events::{EventType, Recorder, Report};
 
-impl DaemonSets {
+/// Where to report and count.
+#[derive(Clone)]
+pub(super) struct Reporter {
+    pub(super) recorder: Arc<Recorder>,
+    pub(super) metrics: Arc<PatchMetrics>,
+}
+
+impl Reporter {
     /// Says something about a set that somebody should look at.
     pub(super) fn report(&self, set: &Set, reason: &'static str, note: String) {
         self.say(set, (EventType::Warning, "Reconciling", reason), note);
@@ -28,9 +33,9 @@ impl DaemonSets {
         self.recorder.report(Report { about: SetWire::KIND, key, uid, event_type, action, reason, note });
     }
 
-    /// Something was done to a pod.
-    pub(super) fn say_done(&self, set: &Set, memory: &Memory, action: &Action, pod: &str) {
-        let (what, note) = match action.act {
+    /// Something was done to a pod. `patches`: how many made what it is.
+    pub(super) fn say_done(&self, set: &Set, act: Act, pod: &str, patches: usize) {
+        let (what, note) = match act {
             Act::Create => (("Creating", "SuccessfulCreate"), format!("Created pod: {pod}")),
             Act::Delete(_) => (("Deleting", "SuccessfulDelete"), format!("Deleted pod: {pod}")),
             Act::Edit => {
@@ -39,8 +44,8 @@ impl DaemonSets {
             Act::Mark(_) | Act::Gate { .. } | Act::Resize | Act::ClearResize => return,
         };
         self.say(set, (EventType::Normal, what.0, what.1), note);
-        if !matches!(action.act, Act::Delete(_)) {
-            self.metrics.applied(&set.meta.key, patches_on(memory, &action.node).unwrap_or(0));
+        if !matches!(act, Act::Delete(_)) {
+            self.metrics.applied(&set.meta.key, patches);
         }
     }
 
@@ -88,14 +93,13 @@ impl DaemonSets {
         self.metrics.failed(set, refused);
     }
 
-    /// The API server has refused a pod on a node.
-    pub(super) fn count_refused_pod(&self, set: &Key, memory: &Memory, node: &str) {
-        self.metrics.failed(set, usize::from(patches_on(memory, node).is_some_and(|patches| patches > 0)));
+    /// The API server has refused a pod that so many patches made what it is.
+    pub(super) fn count_refused_pod(&self, set: &Key, patches: usize) {
+        self.metrics.failed(set, usize::from(patches > 0));
     }
 
     /// A set is gone: nothing is kept of it.
     pub(super) fn forget(&self, set: &Key) {
-        self.news.forget(set);
         self.recorder.forget(SetWire::KIND, set);
         self.metrics.forget(set);
     }

@@ -7,12 +7,11 @@ use dapple_plan::daemonset::reads::{Readers, Reads};
 
 use super::cache::selected;
 use super::own::selects;
-use super::{DaemonSets, Set};
+use super::{NAME, Set};
 use crate::caches::store::{Change, Key, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
 use crate::slim::{Node, Pod, Revision};
-use crate::worker::Reconcile;
 
 /// What changed for one set.
 #[derive(Debug, Default)]
@@ -103,7 +102,7 @@ impl News {
     fn tell(&self, set: &Key, urgency: Urgency, note: impl FnOnce(&mut Changes)) {
         note(self.state().changes.entry(set.clone()).or_default());
         if self.queue.add(set.clone(), urgency) {
-            self.metrics.queue_added(DaemonSets::NAME);
+            self.metrics.queue_added(NAME);
         }
     }
 

@@ -1,0 +1,141 @@
+//! Taking in what has changed, pod by pod and node by node, and what follows from everything where that is not enough.
+
+use std::sync::Arc;
+
+use dapple_plan::daemonset::layout::Revisions;
+use dapple_plan::daemonset::placement::Prospect;
+use dapple_plan::daemonset::reads::Reads;
+use dapple_plan::daemonset::stale::{self, Stale};
+
+use super::io::Io;
+use super::known::{Sources, prospect, revisions, variants};
+use super::memory::{Memory, View};
+use super::own::is_selected;
+use super::pod::pod_state;
+use super::proof::{proof_of, rendering_problems};
+use super::subscribe::{Changes, News};
+use super::{Set, SetRevision};
+use crate::caches::store::Key;
+use crate::slim::{Node, Pod};
+
+/// Takes what has changed since, our own writes that have come back among it.
+pub(super) fn take_news(io: &Io, news: &News, set: &Set, memory: &mut Memory) -> Changes {
+    // First: what counts as seen was told, and is news by then.
+    let (is_seen, is_in_view) = (|pod: &Key| io.pods.caught_up(pod), |pod: &Key| io.pods.get(pod).is_some());
+    let settled = memory.pods.see(&mut memory.view, is_seen, is_in_view);
+    let mut changes = news.take(&set.meta.key);
+    memory.view.make_stale(changes.is_stale.then_some(Stale::Changed));
+    for pod in settled {
+        let key = Key { namespace: set.meta.key.namespace.clone(), name: pod.clone() };
+        changes.pods.entry(pod).or_insert_with(|| io.pods.get(&key));
+    }
+    changes
+}
+
+/// Takes in the changes of single pods and nodes. Anything that is not known makes everything to be looked at anew.
+pub(super) fn take_in(io: &Io, set: &Set, memory: &mut Memory, changes: &Changes) {
+    memory.revisions.may_prune |= !changes.pods.is_empty();
+    for name in &changes.nodes {
+        take_in_node(io, memory, name);
+    }
+    let Some(mut known) = memory.view.known.take() else { return };
+    for (name, told) in &changes.pods {
+        // What was told before everything was looked at last is known, and maybe more.
+        let is_known = |pod: &Arc<Pod>| known.fleet.pod(name).is_some_and(|seen| seen.version > pod.meta.version);
+        if told.as_ref().is_some_and(is_known) {
+            continue;
+        }
+        let pod = told.as_ref().filter(|pod| pod.owner.as_ref() == Some(&set.meta.uid));
+        let Some((node, pod)) = pod.and_then(|pod| Some((pod.node.as_ref()?, pod))) else {
+            known.fleet.observe(name, None);
+            continue;
+        };
+        let state = pod_state(set, pod, &known.names, memory.pods.unchangeable.contains(&pod.meta.uid));
+        memory.view.make_stale(stale::of_pod(known.names.has(&state.label), is_selected(set, pod)));
+        known.fleet.observe(name, Some((node, state)));
+    }
+    memory.view.known = Some(known);
+}
+
+/// Takes in a node that came, went or changed: that costs this node, not the fleet.
+fn take_in_node(io: &Io, memory: &mut Memory, name: &Arc<str>) {
+    let Some(known) = memory.view.known.as_mut() else { return };
+    let Some(node) = io.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }) else {
+        known.fleet.drop_node(name);
+        memory.pods.refusals.remove(name);
+        memory.pods.collisions.remove(name);
+        return;
+    };
+    let answers = &memory.answers;
+    let mut found = revisions(&mut memory.view.variants, &known.update, &known.current);
+    let before = found.as_ref().map(Revisions::count);
+    let prospect = prospect(&known.strategy, found.as_mut(), &node, |meaning| proof_of(answers, meaning));
+    // What no node had before is to be shown to the API server first.
+    let is_new = before != found.as_ref().map(Revisions::count);
+    // How many nodes a problem concerns is told, and whether it concerns any.
+    let is_problem = |found: &Prospect| found.next.rendering.is_none() || found.next.is_unproven;
+    let are_told = known.problems.iter().any(|problem| !problem.extent.is_empty());
+    let why = stale::of_node(is_new, prospect.as_ref().is_some_and(is_problem), are_told);
+    let was_known = known.fleet.node(name).is_some();
+    if let Some(prospect) = prospect.filter(|_| !is_new) {
+        known.fleet.put(prospect);
+        if !was_known {
+            // It may have gone and come back while writes of ours were under way there.
+            memory.pods.freeze_again(&mut memory.view, name);
+        }
+    }
+    memory.view.make_stale(why);
+}
+
+/// Makes sure that the variants of these revisions are in memory, and forgets those of others.
+pub(super) fn render(io: &Io, set: &Set, view: &mut View, revisions: [&Arc<SetRevision>; 2]) {
+    if view.selector.as_ref() != Some(&set.spec.selector) {
+        view.selector = Some(set.spec.selector.clone());
+        view.variants.clear();
+    }
+    view.variants.retain(|name, (version, _)| {
+        revisions.iter().any(|known| known.meta.key.name == *name && known.meta.version == *version)
+    });
+    let variants = |revision: &SetRevision| variants(set, revision, io.ignores_patches);
+    for revision in revisions {
+        let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);
+        view.variants.entry(name).or_insert_with(|| (version, variants(revision)));
+    }
+}
+
+/// Brings memory up to date with what there is.
+pub(super) fn know(
+    io: &Io,
+    news: &News,
+    set: &Set,
+    memory: &mut Memory,
+    (revisions, update, current): (&[Arc<SetRevision>], &Arc<SetRevision>, &Arc<SetRevision>),
+    (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
+) {
+    let (ignores_patches, now) = (io.ignores_patches, io.env.now());
+    let (is_gone, is_blocked) = (memory.view.is_gone, memory.view.is_blocked);
+    let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, is_gone, is_blocked, now };
+    let (answers, unchangeable) = (&memory.answers, &memory.pods.unchangeable);
+    let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
+    let mut known = sources.known(&mut memory.view.variants, |meaning| proof_of(answers, meaning), is_unchangeable);
+    if let Some(before) = memory.view.known.as_ref().filter(|before| before.generation == set.generation) {
+        known.fleet = known.fleet.remembering(&before.fleet);
+    }
+    memory.pods.nodes().for_each(|node| known.fleet.wrote(node));
+    for (node, refusal) in &memory.pods.refusals {
+        known.fleet.set_back(node, refusal.until);
+    }
+    known.problems.extend(rendering_problems(&mut memory.view.variants, &memory.answers, update, nodes));
+    for problem in &known.problems {
+        if memory.said.reported.insert((problem.reason, problem.text.clone())) {
+            io.reporter.report(set, problem.reason, problem.text.clone());
+        }
+    }
+    // What is over may be told again, should it come back.
+    memory.said.reported.retain(|(reason, text)| {
+        known.problems.iter().any(|problem| (problem.reason, &problem.text) == (*reason, text))
+    });
+    let reads = Reads::of(&known.strategy, memory.view.variants.values().map(|(_, variants)| variants));
+    news.reads(&set.meta.key, reads);
+    memory.view.known = Some(known);
+}
