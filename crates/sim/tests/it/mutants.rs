@@ -12,15 +12,15 @@ const SEEDS: u64 = 3_000;
 const FOUND_BY: [(Mutant, u64); 11] = [
     (Mutant::BurstIgnored, 366),
     (Mutant::CurrentTooSoon, 455),
-    (Mutant::DoubtDropped, 1380),
+    (Mutant::DoubtDropped, 1438),
     (Mutant::FailureForgotten, 72),
     (Mutant::FirstListSkipped, 788),
     (Mutant::HashRestarts, 61),
-    (Mutant::HurriesInVain, 474),
+    (Mutant::HurriesInVain, 114),
     (Mutant::LabelsIgnored, 133),
-    (Mutant::LeaderForLife, 440),
+    (Mutant::LeaderForLife, 474),
     (Mutant::SelectorAlone, 589),
-    (Mutant::StraysLeft, 339),
+    (Mutant::StraysLeft, 117),
 ];
 
 fn is_found(mutant: Mutant, scenario: Scenario) -> bool {
