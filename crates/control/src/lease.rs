@@ -11,12 +11,8 @@
 //! - Whoever takes the lease begins a new term. What was seen before it may miss what the leader before did last.
 
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dapple_plan::mutant::{Mutant, is_on};
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
@@ -29,6 +25,7 @@ use crate::env::Env;
 use crate::retry::Recovery;
 use crate::signal::Signal;
 use crate::writes::client::in_words;
+use crate::writes::fence::Fence;
 
 /// The lengths that a lease can have, in seconds. Under three there is no room for a renewal.
 pub const LENGTHS: RangeInclusive<u64> = 3..=3_600;
@@ -50,56 +47,6 @@ pub struct Terms {
 impl Default for Terms {
     fn default() -> Self {
         Self { duration: Duration::from_secs(15), renew_within: Duration::from_secs(10), retry: Duration::from_secs(2) }
-    }
-}
-
-tokio::task_local! {
-    /// The term that what a task does was decided in.
-    static DECIDED_IN: u64;
-}
-
-/// Does something that is decided on what is known in this term: in another, nothing of it is written any more.
-pub async fn in_term<T>(term: u64, work: impl Future<Output = T>) -> T {
-    DECIDED_IN.scope(term, work).await
-}
-
-/// Whether this process may write. Every write to the cluster passes it last thing before it is sent.
-#[derive(Clone)]
-pub struct Fence {
-    open_until: Arc<Mutex<Option<(Instant, Timestamp)>>>,
-    term: Arc<AtomicU64>,
-    env: Env,
-}
-
-impl Fence {
-    /// A closed fence.
-    pub fn new(env: Env) -> Self {
-        Self { open_until: Arc::default(), term: Arc::default(), env }
-    }
-
-    /// Whether writes may be sent now. Both clocks must agree: the monotonic one stands still while a machine sleeps,
-    /// and the wall clock can be set back.
-    pub fn is_open(&self) -> bool {
-        let until = *self.open_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_timely = |(instant, wall)| Instant::now() < instant && self.env.now() < wall;
-        let is_of_now = DECIDED_IN.try_with(|term| *term == self.term.load(Ordering::SeqCst)).unwrap_or(true);
-        until.is_some_and(|until| (is_timely(until) && is_of_now) || is_on(Mutant::LeaderForLife))
-    }
-
-    fn open(&self, sent: Instant, sent_wall: Timestamp, length: Duration) {
-        let wall = sent_wall.checked_add(jiff::SignedDuration::try_from(length).unwrap_or_default());
-        let until = (sent + length, wall.unwrap_or(sent_wall));
-        *self.open_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-    }
-
-    /// Opens it without an election.
-    #[cfg(test)]
-    pub(crate) fn open_for_test(&self, length: Duration) {
-        self.open(Instant::now(), self.env.now(), length);
-    }
-
-    fn close(&self) {
-        *self.open_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -173,7 +120,7 @@ impl Elector {
     /// Takes part as `identity` in the election on the Lease `name`. `client` should be free of rate limits, so that
     /// a busy leader does not lose its lease to its own work.
     pub fn new(client: Client, namespace: &str, name: &str, identity: String, terms: Terms, fence: Fence) -> Self {
-        let env = fence.env.clone();
+        let env = fence.env().clone();
         Self {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
@@ -279,7 +226,7 @@ impl Elector {
             Ok(lease) => {
                 self.known = Some(lease);
                 self.term += u64::from(!std::mem::replace(&mut self.is_held, true));
-                self.fence.term.store(self.term, Ordering::SeqCst);
+                self.fence.set_term(self.term);
                 self.fence.open(sent, sent_wall, self.terms.renew_within);
                 Ok(())
             }

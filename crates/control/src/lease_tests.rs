@@ -1,9 +1,9 @@
-//! Who may take the lease, and when the fence is open.
+//! Who may take the lease.
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
-use crate::env::SystemClock;
 
 fn lease(holder: &str, version: &str, seconds: Option<i32>) -> Lease {
     let spec = LeaseSpec {
@@ -83,23 +83,4 @@ async fn what_is_free_or_ours_is_taken_at_once() {
     assert_eq!(decide(None, "me", None, now), Step::Create);
     assert_eq!(decide(Some(&lease("", "7", Some(15))), "me", None, now), Step::TakeOver);
     assert_eq!(decide(Some(&lease("me", "7", Some(15))), "me", None, now), Step::Renew);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_fence_closes_by_itself() {
-    let fence = Fence::new(Env::new(SystemClock, 1));
-    assert!(!fence.is_open());
-    fence.open(Instant::now(), Timestamp::now(), Duration::from_secs(10));
-    tokio::time::advance(Duration::from_millis(9_999)).await;
-    assert!(fence.is_open());
-    tokio::time::advance(Duration::from_millis(1)).await;
-    assert!(!fence.is_open());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_slept_finds_the_fence_closed() {
-    let fence = Fence::new(Env::new(SystemClock, 1));
-    let before_the_sleep = Timestamp::now() - jiff::SignedDuration::from_secs(60);
-    fence.open(Instant::now(), before_the_sleep, Duration::from_secs(10));
-    assert!(!fence.is_open(), "the monotonic clock stood still, the wall clock did not");
 }

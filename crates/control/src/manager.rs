@@ -14,7 +14,7 @@ use crate::caches::{Caches, Watches};
 use crate::env::Env;
 use crate::family::{Family, Parts};
 use crate::gates::Gates;
-use crate::lease::{Elector, Fence, Terms};
+use crate::lease::{Elector, Terms};
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
@@ -22,6 +22,7 @@ use crate::served::Served;
 use crate::signal::Signal;
 use crate::writes::client::{Guarded, connect};
 use crate::writes::events::Recorder;
+use crate::writes::fence::Fence;
 use crate::writes::rate::Limits;
 
 /// How long work under way may take after a stop was asked for.

@@ -12,11 +12,11 @@ use tracing::{debug, warn};
 
 use crate::failing::{Failing, Failure};
 use crate::family::{Parts, Started};
-use crate::lease::in_term;
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
 use crate::signal::Signal;
 use crate::writes::client::{in_words, is_not_leading};
+use crate::writes::fence::in_term;
 
 /// The fence closes a moment before the workers hear of it: no need to try in a loop meanwhile.
 const NOT_LEADING_PAUSE: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod events;
+pub mod fence;
 pub mod ledger;
 pub mod outcome;
 pub mod rate;

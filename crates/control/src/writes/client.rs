@@ -14,9 +14,9 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 
+use super::fence::Fence;
 use super::rate::{Limits, Rate, Share};
 use crate::env::{Backoff, Env};
-use crate::lease::Fence;
 use crate::metrics::Metrics;
 
 /// A write was not sent, because this process does not lead.
