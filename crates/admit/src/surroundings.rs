@@ -4,11 +4,11 @@
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use dapple_control::caches::store::{Cached, Change, Key};
+use dapple_control::caches::store::Change;
 use dapple_control::caches::{Caches, Subscription};
 use dapple_control::group::Group;
 use dapple_control::pool::{Pool, Replacement};
-use dapple_control::slim::Node;
+use dapple_control::slim::{Cached, Key, Node};
 use dapple_plan::census::Census;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;

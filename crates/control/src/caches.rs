@@ -25,7 +25,8 @@ pub use watch::Watches;
 
 use crate::observed::{Observed, Wire};
 use crate::signal::Signal;
-use store::{Cached, Change, Index, Key, Position, Store};
+use crate::slim::{Cached, Index, Key};
+use store::{Change, Position, Store};
 
 /// The caches of a manager.
 #[derive(Clone)]

@@ -8,7 +8,7 @@ use kube::api::Api;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::caches::store::Meta;
+use crate::slim::Meta;
 
 /// Makes this the owner of an object. A strategic merge patch.
 pub fn adoption(owner: &Value, object: &Meta) -> Value {
@@ -39,7 +39,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caches::store::Key;
+    use crate::slim::Key;
     use std::sync::Arc;
 
     #[test]

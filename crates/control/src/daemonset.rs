@@ -36,13 +36,13 @@ use tracing::warn;
 
 pub use cache::{Set, SetWire};
 
-use crate::caches::store::{Change, Key};
+use crate::caches::store::Change;
 use crate::env::Backoff;
 use crate::failing::Failure;
 use crate::family::{Controller, Family, Parts};
 use crate::gates::Gate;
 use crate::queue::{Ended, Queue};
-use crate::slim::{Pod, Revision};
+use crate::slim::{Key, Pod, Revision};
 use crate::worker::{Reconcile, started};
 use crate::writes::client::in_words;
 

@@ -16,13 +16,13 @@ use serde_json::json;
 use tracing::info;
 
 use crate::caches::Subscription;
-use crate::caches::store::{Cached, Change, Key, Meta, Store};
+use crate::caches::store::{Change, Store};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
 use crate::family::{Controller, Family, Parts};
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
-use crate::slim::{Interner, Node};
+use crate::slim::{Cached, Interner, Key, Meta, Node};
 use crate::worker::{Reconcile, started};
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
@@ -268,7 +268,7 @@ impl Reconcile for Groups {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caches::store::read;
+    use crate::slim::read;
 
     #[test]
     fn members_are_those_of_the_group_that_is_decided_about() {

@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::caches::store::Meta;
+use crate::slim::Meta;
 use crate::writes::outcome::{Outcome, Writer, version_of};
 
 /// The revisions of a namespace.

@@ -5,9 +5,8 @@ use dapple_api::pool::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-use crate::caches::store::{Cached, Meta};
 use crate::observed::{KindInfo, Wire};
-use crate::slim::Interner;
+use crate::slim::{Cached, Interner, Meta};
 
 /// A cached NodePool: its name is all that is asked for.
 #[derive(Debug)]

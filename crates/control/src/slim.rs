@@ -8,12 +8,16 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+mod cached;
 mod crd;
+mod meta;
 mod node;
 mod pod;
 mod revision;
 
+pub use cached::{Cached, Index, read};
 pub use crd::{Crd, CrdWire};
+pub use meta::{Key, Meta};
 pub use node::{Node, NodeWire, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
 pub use revision::{Controller, Revision, RevisionWire};

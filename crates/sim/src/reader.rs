@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dapple_control::caches::store::{Cached, Change, Key};
+use dapple_control::caches::store::Change;
 use dapple_control::caches::{Caches, Subscription};
 use dapple_control::group::Group;
 use dapple_control::manager::Shared;
-use dapple_control::slim::Node;
+use dapple_control::slim::{Cached, Key, Node};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 

@@ -11,101 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use serde_json::Value;
 
-use crate::observed::{Observed, Wire};
-use crate::slim::Interner;
-
-/// Namespace and name. The namespace of a cluster-wide object is empty.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    /// Namespace, empty for cluster-wide objects.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-impl Key {
-    /// A key made of plain strings.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: Arc::from(namespace), name: Arc::from(name) }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
-
-/// What names one version of one object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
-    /// Namespace and name.
-    pub key: Key,
-    /// UID: the same name after a deletion is another object.
-    pub uid: Arc<str>,
-    /// `resourceVersion`, which Kubernetes guarantees to be an increasing number.
-    pub version: u64,
-}
-
-impl Meta {
-    fn read(meta: &ObjectMeta, strings: &mut Interner) -> Result<Self, String> {
-        let version = meta.resource_version.as_deref().unwrap_or_default();
-        Ok(Self {
-            key: Key {
-                namespace: strings.share(meta.namespace.as_deref().unwrap_or_default()),
-                name: Arc::from(meta.name.as_deref().unwrap_or_default()),
-            },
-            uid: Arc::from(meta.uid.as_deref().unwrap_or_default()),
-            version: version.parse().map_err(|_| format!("metadata.resourceVersion {version:?} is not a number"))?,
-        })
-    }
-}
-
-/// A way to find objects of a kind besides their key. Those who need one declare it when they open the kind.
-pub struct Index<T> {
-    /// Its name: one of a kind.
-    pub name: &'static str,
-    /// Tells every value that an object is to be found under.
-    pub values: fn(&T, &mut dyn FnMut(Arc<str>)),
-}
-
-impl<T> Clone for Index<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Index<T> {}
-
-impl<T> Index<T> {
-    fn has(&self, object: &T, value: &str) -> bool {
-        let mut has = false;
-        (self.values)(object, &mut |found| has |= *found == *value);
-        has
-    }
-}
-
-/// A kind that can be cached.
-pub trait Cached: Send + Sync + Sized + 'static {
-    /// What is read off the wire.
-    type Wire: Wire;
-    /// Makes the slim form, sharing its strings.
-    fn slim(meta: Meta, wire: Self::Wire, strings: &mut Interner) -> Self;
-    /// What names it.
-    fn meta(&self) -> &Meta;
-}
-
-/// Reads one object as a cache would.
-pub fn read<T: Cached>(object: &Value, strings: &mut Interner) -> Result<T, String> {
-    let observed: Observed<T::Wire> = serde_json::from_str(&object.to_string()).map_err(|error| error.to_string())?;
-    let meta = Meta::read(kube::Resource::meta(&observed), strings)?;
-    Ok(T::slim(meta, observed.object?, strings))
-}
+use crate::observed::Observed;
+use crate::slim::{Cached, Index, Interner, Key, Meta};
 
 /// What one watch event did to the view.
 #[derive(Debug)]

@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Cache;
-use super::store::{Cached, Change};
+use super::store::Change;
 use crate::env::{Backoff, Env};
 use crate::metrics::Metrics;
 use crate::observed::{KindInfo, Observed, Wire};
 use crate::retry::{Recovery, Retry, is_expired, is_missing};
 use crate::signal::Signal;
+use crate::slim::Cached;
 use crate::writes::client::in_words;
 use crate::writes::events::{EventType, Recorder, Report};
 

@@ -15,9 +15,8 @@ use dapple_plan::daemonset::revision::{
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::caches::store::{Cached, Index, Meta};
 use crate::observed::{KindInfo, Wire};
-use crate::slim::{self, Interner};
+use crate::slim::{self, Cached, Index, Interner, Meta};
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use super::Set;
 use super::io::Io;
 use super::memory::Memory;
 use super::send::{Request, Sent, patches_on, prepare, send};
-use crate::caches::store::Key;
+use crate::slim::Key;
 use crate::writes::client::in_words;
 use crate::writes::outcome::version_of;
 

@@ -14,9 +14,8 @@ use serde_json::{Value, json};
 use super::known::{Rendered, Sources, current, variants};
 use super::own::{is_orphan, is_released, is_selected, may_take_in, with_hashes_of_their_own};
 use super::{NODE_LABEL_PATCHES, Set, SetRevision};
-use crate::caches::store::read;
 use crate::gates::Gates;
-use crate::slim::{Interner, Node, Pod, Revision};
+use crate::slim::{Interner, Node, Pod, Revision, read};
 
 /// The part of a cluster that the rollout of a DaemonSet follows from. What belongs to others is passed over.
 #[derive(Default)]

@@ -25,8 +25,7 @@ use super::pod::hash_label;
 use super::status::write_status;
 use super::steps::{self, Failures};
 use super::{Set, SetRevision};
-use crate::caches::store::Key;
-use crate::slim::Pod;
+use crate::slim::{Key, Pod};
 use crate::writes::outcome::{Outcome, exactly, version_of};
 
 /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.

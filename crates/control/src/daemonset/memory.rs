@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::Set;
 use super::known::{Known, Rendered};
 use super::steps::Failures;
-use crate::caches::store::Key;
+use crate::slim::Key;
 use crate::writes::ledger::Ledger;
 
 /// What is kept of a set.

@@ -19,7 +19,7 @@ use super::io::Io;
 use super::memory::RevisionWrites;
 use super::steps::{Failures, Step};
 use super::{Set, SetRevision};
-use crate::caches::store::Key;
+use crate::slim::Key;
 use crate::writes::outcome::{Outcome, version_of};
 
 /// What failures call the revision that is yet to be made, or to become the newest.

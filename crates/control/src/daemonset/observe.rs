@@ -15,8 +15,7 @@ use super::pod::pod_state;
 use super::proof::{proof_of, rendering_problems};
 use super::subscribe::{Changes, News};
 use super::{Set, SetRevision};
-use crate::caches::store::Key;
-use crate::slim::{Node, Pod};
+use crate::slim::{Key, Node, Pod};
 
 /// Takes what has changed since, our own writes that have come back among it.
 pub(super) fn take_news(io: &Io, news: &News, set: &Set, memory: &mut Memory) -> Changes {

@@ -16,9 +16,8 @@ use super::mend::replace;
 use super::pod::hash_label;
 use super::steps::Step;
 use super::{Set, SetRevision};
-use crate::caches::store::Key;
 use crate::claims::{adoption, may_adopt, release};
-use crate::slim::{Pod, Revision};
+use crate::slim::{Key, Pod, Revision};
 use crate::writes::outcome::{Outcome, is_refusal, version_of};
 
 /// The revisions that are the set's own.

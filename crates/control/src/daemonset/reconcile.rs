@@ -25,9 +25,8 @@ use super::status::{standing, tell};
 use super::steps::Step;
 use super::subscribe::News;
 use super::{Set, SetRevision};
-use crate::caches::store::Key;
 use crate::queue::Ended;
-use crate::slim::Pod;
+use crate::slim::{Key, Pod};
 
 /// What looking at everything anew has come to.
 enum Renewed {

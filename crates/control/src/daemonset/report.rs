@@ -9,9 +9,8 @@ use tokio::time::Instant;
 
 use super::metrics::PatchMetrics;
 use super::{Set, SetWire};
-use crate::caches::store::Key;
 use crate::observed::Wire;
-use crate::slim::{Node, Pod};
+use crate::slim::{Key, Node, Pod};
 use crate::writes::client::in_words;
 use crate::writes::events::{EventType, Recorder, Report};
 

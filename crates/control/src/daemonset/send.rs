@@ -20,8 +20,7 @@ use super::io::Io;
 use super::known::{Known, Rendered as Renderings};
 use super::memory::{PodWrites, View};
 use super::pod::{intent, running};
-use crate::caches::store::Key;
-use crate::slim::Pod;
+use crate::slim::{Key, Pod};
 use crate::writes::client::is_not_leading;
 use crate::writes::outcome::{Outcome, exactly, outcome, version_of};
 

@@ -8,10 +8,10 @@ use dapple_plan::daemonset::reads::{Readers, Reads};
 use super::cache::selected;
 use super::own::selects;
 use super::{NAME, Set};
-use crate::caches::store::{Change, Key, Store};
+use crate::caches::store::{Change, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
-use crate::slim::{Node, Pod, Revision};
+use crate::slim::{Key, Node, Pod, Revision};
 
 /// What changed for one set.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use dapple_api::kinds::CUSTOM_RESOURCE_DEFINITION;
 use serde::Deserialize;
 
-use super::Interner;
-use crate::caches::store::{Cached, Meta};
+use super::{Cached, Interner, Meta};
 use crate::observed::{KindInfo, Wire};
 
 /// A cached CustomResourceDefinition. A whole one may have a megabyte.

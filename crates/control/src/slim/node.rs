@@ -11,8 +11,7 @@ use dapple_plan::node::NodeChange;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{Interner, StringMap};
-use crate::caches::store::{Cached, Key, Meta};
+use super::{Cached, Interner, Key, Meta, StringMap};
 use crate::observed::{KindInfo, Wire};
 
 /// A cached Node.

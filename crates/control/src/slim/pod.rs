@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Interner, StringMap};
-use crate::caches::store::{Cached, Index, Meta};
+use super::{Cached, Index, Interner, Meta, StringMap};
 use crate::observed::{KindInfo, Wire};
 
 /// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.

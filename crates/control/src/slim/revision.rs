@@ -8,8 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Interner;
-use crate::caches::store::{Cached, Index, Meta};
+use super::{Cached, Index, Interner, Meta};
 use crate::observed::{KindInfo, Wire};
 
 /// Annotations of this prefix are read.

@@ -25,10 +25,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::caches::store::Key;
 use crate::env::{Backoff, Env};
 use crate::observed::KindInfo;
 use crate::signal::Signal;
+use crate::slim::Key;
 use crate::writes::client::in_words;
 use correlate::{Correlator, Due, Next, Outcome};
 

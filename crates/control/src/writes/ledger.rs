@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::caches::store::Key;
+use crate::slim::Key;
 
 /// After so long a write that was done should be in the view.
 pub const OVERDUE: Duration = Duration::from_secs(10);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::client::is_not_leading;
-use crate::caches::store::Meta;
+use crate::slim::Meta;
 
 /// What has come of a write.
 #[derive(Debug)]

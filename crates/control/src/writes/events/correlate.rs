@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Report;
-use crate::caches::store::Key;
+use crate::slim::Key;
 
 /// Writes at once about one object.
 pub(super) const BURST: u32 = 25;
