@@ -221,6 +221,11 @@ pub fn configurations(hooks: &[Hook], reach: &Reach, bundle: &str, namespace: &s
     names.iter().map(|name| configuration(name)).collect()
 }
 
+/// All that may be registered. Only kinds and names matter.
+pub(crate) fn registered() -> Vec<Value> {
+    configurations(&[], &Reach::Url(String::new()), "", "")
+}
+
 /// Whether what was found says all that is wanted; what the API server has added is no difference.
 pub fn says(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {

@@ -21,7 +21,7 @@ pub async fn install_configurations(client: &Client) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unregister::registered;
+    use crate::hooks::registered;
 
     #[test]
     fn what_is_installed_is_what_is_registered_in_and_asks_nobody() {

@@ -26,11 +26,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, says};
+use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, registered, says};
 use crate::secret::Contents;
 use crate::serve::{Identity, certified_key};
 use crate::trusted::Trusted;
-use crate::unregister::registered;
 
 const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";

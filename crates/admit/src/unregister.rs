@@ -1,22 +1,14 @@
 //! Taking webhooks back, before those who answer them go.
 
-use dapple_control::install::{Error, stop_conversion};
+use dapple_api::crd::is_ours;
+use dapple_control::install::{Error, find, stop_conversion};
+use dapple_control::manager::Shared;
 use dapple_control::uninstall::{Removal, remove};
 use kube::Client;
-
-use dapple_api::crd::is_ours;
-use dapple_control::install::find;
-use dapple_control::manager::Shared;
-use serde_json::Value;
 use tracing::warn;
 
-use crate::hooks::{Reach, configurations};
+use crate::hooks::registered;
 use crate::register::CONVERTED;
-
-/// All that may be registered. Only kinds and names matter.
-pub(crate) fn registered() -> Vec<Value> {
-    configurations(&[], &Reach::Url(String::new()), "", "")
-}
 
 /// What a manager does about webhooks that it does not serve: it says so if the API server is told to ask. Another replica
 /// may serve them, so they are left alone.
