@@ -40,7 +40,7 @@ use dapple_edit::edit::Source;
 
 use crate::fate::Update;
 use crate::fit::Node;
-use crate::group::workload::Overrides;
+use crate::overrides::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
 /// Plans a DaemonSet for these nodes. What an OverridePolicy has for a node applies to the pod, and so after the patches.

@@ -13,6 +13,7 @@ pub mod health;
 pub mod mutant;
 pub mod native;
 pub mod node;
+pub mod overrides;
 pub mod partition;
 pub mod pool;
 pub mod proof;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::fate::Update;
 use crate::fit::Node;
-use crate::group::workload::Overrides;
+use crate::overrides::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Sketch};
 
 /// The pod template of a workload.

@@ -19,7 +19,8 @@ use serde_json::Value;
 use crate::census::Census;
 use crate::fit::Node;
 use crate::group::Rule;
-use crate::group::workload::{Groups, Named, Overrides, Workload, plan as plan_workload, unused};
+use crate::group::workload::{Groups, Named, Workload, overrides, plan as plan_workload, unused};
+use crate::overrides::Overrides;
 use crate::pool::{Replacements, plan_daemon, plan_set};
 use crate::variant::{ObjectName, Plan, Reason, Warning};
 use crate::{daemonset, native};
@@ -336,7 +337,7 @@ fn daemon_overrides(
 ) -> Overrides {
     let Some(policy) = policy else { return Overrides::default() };
     warnings.extend(unused(&policy, groups.keys().map(String::as_str)));
-    Overrides::new(&policy, groups)
+    overrides(&policy, groups)
 }
 
 fn object_name(kind: &str, (namespace, name): &Key) -> ObjectName {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::fate::Update;
 use crate::fit::Node;
+use crate::overrides::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning};
 
 /// The groups of a fleet: name, and names of its nodes.
@@ -39,48 +40,25 @@ pub struct Workload<'a> {
     pub overrides: Option<Named<'a, OverridePolicySpec>>,
 }
 
-/// What an OverridePolicy does to pods that belong to their nodes: a node may be in several groups.
-#[derive(Debug, Default)]
-pub struct Overrides {
-    lists: Vec<Vec<Edit>>,
-    /// Which of the lists is for a node; nodes in no group have none.
-    by_node: BTreeMap<String, usize>,
-}
-
-impl Overrides {
-    /// Compiles a policy, once for each combination of groups that nodes are in.
-    pub fn new(policy: &Named<'_, OverridePolicySpec>, groups: &Groups) -> Self {
-        let mut groups_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for (group, nodes) in groups {
-            for node in nodes {
-                groups_of.entry(node).or_default().push(group);
-            }
+/// What an OverridePolicy does to pods that belong to their nodes: a node may be in several groups. Compiled once for each
+/// combination of groups that nodes are in.
+pub fn overrides(policy: &Named<'_, OverridePolicySpec>, groups: &Groups) -> Overrides {
+    let mut groups_of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (group, nodes) in groups {
+        for node in nodes {
+            groups_of.entry(node).or_default().push(group);
         }
-        let (mut lists, mut known) = (Vec::new(), BTreeMap::new());
-        let mut by_node = BTreeMap::new();
-        for (node, groups) in groups_of {
-            let list = *known.entry(groups).or_insert_with_key(|groups| {
-                lists.push(edits(&policy.object, policy.spec, groups));
-                lists.len() - 1
-            });
-            by_node.insert(node.to_owned(), list);
-        }
-        Self { lists, by_node }
     }
-
-    /// The same edits for each of these nodes.
-    #[cfg(test)]
-    pub(crate) fn same<'a>(edits: Vec<Edit>, nodes: impl Iterator<Item = &'a str>) -> Self {
-        Self { lists: vec![edits], by_node: nodes.map(|node| (node.to_owned(), 0)).collect() }
+    let (mut lists, mut known) = (Vec::new(), BTreeMap::new());
+    let mut by_node = BTreeMap::new();
+    for (node, groups) in groups_of {
+        let list = *known.entry(groups).or_insert_with_key(|groups| {
+            lists.push(edits(&policy.object, policy.spec, groups));
+            lists.len() - 1
+        });
+        by_node.insert(node.to_owned(), list);
     }
-
-    pub(crate) fn list_for(&self, node: &str) -> Option<usize> {
-        self.by_node.get(node).copied()
-    }
-
-    pub(crate) fn edits(&self, list: Option<usize>) -> &[Edit] {
-        list.and_then(|list| self.lists.get(list)).map_or(&[], Vec::as_slice)
-    }
+    Overrides::new(lists, by_node)
 }
 
 /// Plans a workload whose pods each belong to one group: one variant for groups that get the same.
