@@ -1,14 +1,23 @@
-//! For tests on a cluster: waiting for what a cluster does in its own time, and kubectl.
+//! For tests on a cluster: one of their own, waiting for what a cluster does in its own time, and kubectl.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::Cluster;
+use crate::error::Result;
+use crate::progress::Quiet;
+use crate::{Cluster, ClusterSpec, Need, Upstream};
 
 /// Nothing takes this long on a busy machine unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Starts a cluster of a test's own, without a word about how far it has come.
+pub async fn start(spec: ClusterSpec) -> Result<Cluster> {
+    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await?;
+    Cluster::start(spec, &binaries, &Quiet).await
+}
 
 /// Polls until `look` finds something; `Err` says what is still missing.
 ///

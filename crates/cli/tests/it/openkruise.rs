@@ -1,10 +1,8 @@
 //! A cluster as OpenKruise leaves it: its CRD, webhooks and Deployment, and the objects in `tests/data/openkruise`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use dapple_testbed::progress::Quiet;
-use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
+use dapple_testbed::{Cluster, ClusterSpec, testing};
 use http::Request;
 use http::header::CONTENT_TYPE;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -153,11 +151,10 @@ pub(crate) async fn stop_manager(client: &Client) {
 
 /// A control plane whose nodes stay ready without a kubelet.
 pub(crate) async fn start(kwok: bool) -> (Cluster, Client) {
-    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
     let mut spec = ClusterSpec::temporary();
     spec.kwok = kwok;
     spec.node_lease_seconds = 400;
-    let cluster = Cluster::start(spec, &binaries, &Quiet).await.expect("the cluster starts");
+    let cluster = testing::start(spec).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     (cluster, client)
 }

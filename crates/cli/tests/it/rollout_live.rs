@@ -3,11 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 
 use dapple_control::install::{apply, apply_yaml, install_crds};
-use dapple_testbed::progress::Quiet;
-use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream};
+use dapple_testbed::{Cluster, ClusterSpec, Fleet, testing};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams};
@@ -18,8 +16,7 @@ use crate::support::{DAPPLE, Manager, dapple, eventually, leads, text};
 
 /// A control plane with six kwok nodes, two of them with large disks.
 pub(crate) async fn fleet() -> (Cluster, Client) {
-    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
-    let cluster = Cluster::start(ClusterSpec::temporary(), &binaries, &Quiet).await.expect("the cluster starts");
+    let cluster = testing::start(ClusterSpec::temporary()).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();
     apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await.unwrap();

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
 
 use dapple_admit::install::install_configurations;
 use dapple_api::group::NodeGroup;
 use dapple_control::install::{apply, apply_yaml, install_crds};
-use dapple_testbed::progress::Quiet;
 pub(crate) use dapple_testbed::testing::eventually;
-use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
+use dapple_testbed::testing::start;
+use dapple_testbed::{Cluster, ClusterSpec};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::Client;
 use kube::api::Api;
@@ -39,21 +38,18 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// A control plane of one's own with our APIs and permissions in it, without kwok.
 pub(crate) async fn own_cluster() -> (Cluster, Client) {
-    start(ClusterSpec::temporary()).await
-}
-
-/// As [`own_cluster`], of etcd and kube-apiserver alone: where no pod runs and nothing is deleted with its owner or its
-/// namespace, this starts in half the time.
-pub(crate) async fn own_api_server() -> (Cluster, Client) {
     let mut spec = ClusterSpec::temporary();
-    spec.controllers = false;
-    start(spec).await
+    spec.kwok = false;
+    installed(spec).await
 }
 
-async fn start(mut spec: ClusterSpec) -> (Cluster, Client) {
-    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
-    spec.kwok = false;
-    let cluster = Cluster::start(spec, &binaries, &Quiet).await.expect("the cluster starts");
+/// As [`own_cluster`], of etcd and kube-apiserver alone.
+pub(crate) async fn own_api_server() -> (Cluster, Client) {
+    installed(ClusterSpec::api_server()).await
+}
+
+async fn installed(spec: ClusterSpec) -> (Cluster, Client) {
+    let cluster = start(spec).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();
     apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await.unwrap();

@@ -2,12 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use dapple_control::install::{apply, install_crds};
-use dapple_testbed::progress::Quiet;
-use dapple_testbed::testing;
-use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream};
+use dapple_testbed::{Cluster, ClusterSpec, Fleet, testing};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -59,7 +56,6 @@ fn new_label() -> Value {
 
 impl Stage {
     async fn start() -> Self {
-        let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
         let audit = tempfile::tempdir().unwrap();
         let (policy, log) = (audit.path().join("policy.yaml"), audit.path().join("audit.log"));
         let rule = json!({"level": "Metadata", "omitStages": ["RequestReceived"], "resources": [{"group": "apps", "resources": ["daemonsets"]}]});
@@ -68,7 +64,7 @@ impl Stage {
         let mut spec = ClusterSpec::temporary();
         spec.api_args =
             vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", log.display())];
-        let cluster = Cluster::start(spec, &binaries, &Quiet).await.expect("the cluster starts");
+        let cluster = testing::start(spec).await.expect("the cluster starts");
         let admin = cluster.client().await.unwrap();
         install_crds(&admin).await.unwrap();
         cluster.apply_fleet(&Fleet::example().unwrap().scaled_to(NODES)).await.unwrap();

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use dapple_api::group::NodeGroupSpec;
 use dapple_control::install::{find_crd, install_crds};
+use dapple_testbed::ClusterSpec;
+use dapple_testbed::testing::start;
 
-use crate::malformed::own_api_server;
 use crate::support::{eventually, group, group_has, http_get, kubectl_ok, manager, node};
 
 const CRD: &str = "nodegroups.groupmanagement.kubeedge.io";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_is_handed_over() {
-    let cluster = own_api_server().await;
+    let cluster = start(ClusterSpec::api_server()).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=another-product", "--overwrite"], "");

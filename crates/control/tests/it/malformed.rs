@@ -3,27 +3,18 @@
 use std::collections::BTreeMap;
 
 use dapple_api::group::NodeGroupSpec;
-use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream, progress::Quiet};
+use dapple_testbed::ClusterSpec;
+use dapple_testbed::testing::start;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
-use std::sync::Arc;
 
 use crate::support::{eventually, group, group_has, http_get, kubectl_ok, manager, node};
 
-/// An API server of one's own: its CRDs get changed, and nothing runs there.
-pub(crate) async fn own_api_server() -> Cluster {
-    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
-    let mut spec = ClusterSpec::temporary();
-    spec.kwok = false;
-    spec.controllers = false;
-    Cluster::start(spec, &binaries, &Quiet).await.expect("the cluster starts")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
-    let cluster = own_api_server().await;
+    let cluster = start(ClusterSpec::api_server()).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     dapple_control::install::install_crds(&client).await.unwrap();
     // A schema without types stands for an older or a newer one: the API server lets anything pass.
