@@ -8,13 +8,15 @@ use std::fmt::Write as _;
 
 use serde_json::{Number, Value};
 
+use crate::compact::{Form, write};
+
 /// The smallest number that Go writes without an exponent, and the first that it writes with one again.
 const PLAIN: std::ops::Range<f64> = 1e-6..1e21;
 
 /// The bytes that Go writes for this value once it has read it. Read again by Go, they give the same.
 pub fn encode(value: &Value) -> String {
     let mut out = String::new();
-    write_value(&mut out, value);
+    write::<Go>(&mut out, value);
     out
 }
 
@@ -39,74 +41,62 @@ fn is_escaped(char: char) -> bool {
     matches!(char, '&' | '<' | '>' | '\u{2028}' | '\u{2029}')
 }
 
-fn write_value(out: &mut String, value: &Value) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => write_number(out, number),
-        Value::String(text) => write_text(out, text),
-        Value::Array(items) => {
-            out.push('[');
-            for (index, item) in items.iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_value(out, item);
-            }
-            out.push(']');
-        }
-        Value::Object(map) => {
-            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
-            // Whatever order the map has: Go's has none, and is written in the order of the keys' bytes.
-            fields.sort_by_key(|(key, _)| *key);
-            out.push('{');
-            for (index, (key, value)) in fields.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(',');
-                }
-                write_text(out, key);
-                out.push(':');
-                write_value(out, value);
-            }
-            out.push('}');
-        }
-    }
-}
+/// As Go's encoder writes it.
+struct Go;
 
-/// Whole numbers of 64 bits with a sign stay what they are; Kubernetes reads every other as a floating-point number.
-fn write_number(out: &mut String, number: &Number) {
-    if let Some(whole) = number.as_i64() {
-        _ = write!(out, "{whole}");
-        return;
+impl Form for Go {
+    /// Whole numbers of 64 bits with a sign stay what they are; Kubernetes reads every other as a floating-point number.
+    fn write_number(out: &mut String, number: &Number) {
+        if let Some(whole) = number.as_i64() {
+            _ = write!(out, "{whole}");
+            return;
+        }
+        let value = number.as_f64().unwrap_or_default();
+        if value == 0.0 {
+            // The minus of a zero does not outlast being read.
+            out.push('0');
+            return;
+        }
+        if value < 0.0 {
+            out.push('-');
+        }
+        let (digits, point) = shortest(value.abs());
+        match usize::try_from(point) {
+            Ok(whole) if PLAIN.contains(&value.abs()) && whole >= digits.len() => {
+                out.push_str(&digits);
+                out.push_str(&"0".repeat(whole - digits.len()));
+            }
+            Ok(whole) if PLAIN.contains(&value.abs()) && whole > 0 => {
+                let (whole, part) = digits.split_at(whole);
+                _ = write!(out, "{whole}.{part}");
+            }
+            _ if PLAIN.contains(&value.abs()) => {
+                _ = write!(out, "0.{}{digits}", "0".repeat(usize::try_from(-point).unwrap_or(0)));
+            }
+            _ => {
+                let (first, rest) = digits.split_at(1);
+                let dot = if rest.is_empty() { "" } else { "." };
+                _ = write!(out, "{first}{dot}{rest}e{:+}", point - 1);
+            }
+        }
     }
-    let value = number.as_f64().unwrap_or_default();
-    if value == 0.0 {
-        // The minus of a zero does not outlast being read.
-        out.push('0');
-        return;
-    }
-    if value < 0.0 {
-        out.push('-');
-    }
-    let (digits, point) = shortest(value.abs());
-    match usize::try_from(point) {
-        Ok(whole) if PLAIN.contains(&value.abs()) && whole >= digits.len() => {
-            out.push_str(&digits);
-            out.push_str(&"0".repeat(whole - digits.len()));
+
+    fn write_text(out: &mut String, text: &str) {
+        out.push('"');
+        for char in text.chars() {
+            match char {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                '\u{8}' => out.push_str("\\b"),
+                '\u{c}' => out.push_str("\\f"),
+                char if char < ' ' || is_escaped(char) => _ = write!(out, "\\u{:04x}", u32::from(char)),
+                char => out.push(char),
+            }
         }
-        Ok(whole) if PLAIN.contains(&value.abs()) && whole > 0 => {
-            let (whole, part) = digits.split_at(whole);
-            _ = write!(out, "{whole}.{part}");
-        }
-        _ if PLAIN.contains(&value.abs()) => {
-            _ = write!(out, "0.{}{digits}", "0".repeat(usize::try_from(-point).unwrap_or(0)));
-        }
-        _ => {
-            let (first, rest) = digits.split_at(1);
-            let dot = if rest.is_empty() { "" } else { "." };
-            _ = write!(out, "{first}{dot}{rest}e{:+}", point - 1);
-        }
+        out.push('"');
     }
 }
 
@@ -120,24 +110,6 @@ fn shortest(value: f64) -> (String, i32) {
     let digits = all.trim_start_matches('0');
     let before = i32::try_from(whole.len()).unwrap_or(0) - i32::try_from(all.len() - digits.len()).unwrap_or(0);
     (digits.trim_end_matches('0').to_owned(), before + exponent.parse::<i32>().unwrap_or(0))
-}
-
-fn write_text(out: &mut String, text: &str) {
-    out.push('"');
-    for char in text.chars() {
-        match char {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            char if char < ' ' || is_escaped(char) => _ = write!(out, "\\u{:04x}", u32::from(char)),
-            char => out.push(char),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

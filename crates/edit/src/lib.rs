@@ -7,6 +7,7 @@ pub mod admission;
 pub mod amount;
 pub mod blame;
 pub mod check;
+mod compact;
 mod container;
 pub mod daemonset;
 pub mod document;

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 use sha2::{Digest, Sha256};
 
+use crate::compact::{self, Form};
 use crate::document::Document;
 use crate::edit::{Edit, EditError, Source, Warning};
 use crate::leaves::{Place, differences};
@@ -176,52 +177,27 @@ pub fn hash(document: &Value) -> String {
 /// JSON without spaces, keys sorted, whatever the order in memory is.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
-    write_canonical(value, &mut text);
+    compact::write::<Canonical>(&mut text, value);
     text
 }
 
-fn write_canonical(value: &Value, text: &mut String) {
-    match value {
-        Value::Object(map) => {
-            let mut fields: Vec<(&String, &Value)> = map.iter().collect();
-            // Sorted already, unless somebody builds serde_json to keep the order of insertion.
-            fields.sort_by_key(|(name, _)| *name);
-            text.push('{');
-            for (number, (name, value)) in fields.into_iter().enumerate() {
-                if number > 0 {
-                    text.push(',');
-                }
-                write_text(name, text);
-                text.push(':');
-                write_canonical(value, text);
-            }
-            text.push('}');
-        }
-        Value::Array(items) => {
-            text.push('[');
-            for (number, item) in items.iter().enumerate() {
-                if number > 0 {
-                    text.push(',');
-                }
-                write_canonical(item, text);
-            }
-            text.push(']');
-        }
-        Value::String(plain) => write_text(plain, text),
-        plain => {
-            let _ = write!(text, "{plain}");
+/// As JSON itself asks for, and no more.
+struct Canonical;
+
+impl Form for Canonical {
+    /// Most texts have nothing to escape, and are copied.
+    fn write_text(out: &mut String, text: &str) {
+        if text.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
+            out.push('"');
+            out.push_str(text);
+            out.push('"');
+        } else {
+            let _ = write!(out, "{}", Value::from(text));
         }
     }
-}
 
-/// Text as JSON. Most has nothing to escape, and is copied.
-fn write_text(plain: &str, text: &mut String) {
-    if plain.bytes().all(|byte| byte >= 0x20 && byte != b'"' && byte != b'\\') {
-        text.push('"');
-        text.push_str(plain);
-        text.push('"');
-    } else {
-        let _ = write!(text, "{}", Value::from(plain));
+    fn write_number(out: &mut String, number: &Number) {
+        let _ = write!(out, "{number}");
     }
 }
 
