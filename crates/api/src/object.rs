@@ -83,13 +83,32 @@ macro_rules! constant_text {
 constant_text!(ApiVersion, api_version);
 constant_text!(Kind, kind);
 
-/// Gives a type its place in the Kubernetes API, so that `kube::Api<T>` works: that of its kind in the table, in the
-/// version that is stored, or in another one if it says so.
+/// Declares the type of an object: what every object has, and the fields given. It gets its place in the Kubernetes API, so
+/// that `kube::Api<T>` works: that of its kind in the table, in the version that is stored, or in another one if it says so.
 macro_rules! resource {
-    ($kind:ident, $own:ident, $scope:ident) => {
-        crate::object::resource!($kind, $own, crate::kinds::$own.at.version, $scope);
+    ($(#[$about:meta])* pub struct $kind:ident: $own:ident, $scope:ident { $($fields:tt)* }) => {
+        crate::object::resource! {
+            $(#[$about])* pub struct $kind: $own, crate::kinds::$own.at.version, $scope { $($fields)* }
+        }
     };
-    ($kind:ident, $own:ident, $version:expr, $scope:ident) => {
+    ($(#[$about:meta])* pub struct $kind:ident: $own:ident, $version:expr, $scope:ident { $($fields:tt)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(rename_all = "camelCase")]
+        pub struct $kind {
+            /// Always that of this type.
+            #[serde(default)]
+            pub api_version: crate::object::ApiVersion<Self>,
+            /// Always that of this type.
+            #[serde(default)]
+            pub kind: crate::object::Kind<Self>,
+            /// Name, labels and what else every object has.
+            #[serde(default)]
+            #[schemars(schema_with = "crate::schema::metadata")]
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            $($fields)*
+        }
+
         impl kube::Resource for $kind {
             type DynamicType = ();
             type Scope = k8s_openapi::$scope;

@@ -3,6 +3,7 @@
 mod convert;
 mod defaulting;
 mod defaults;
+mod status;
 pub mod v1alpha1;
 pub mod v1beta1;
 mod validate;

@@ -2,39 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::object::{ApiVersion, Kind, resource};
+use super::status::status;
+use crate::object::resource;
 use crate::schema;
 use crate::template::{Patch, PodTemplate};
 
-/// Runs one pod on each node that its template fits. Patches change the template for nodes with certain labels, so that
-/// one DaemonSet serves unlike nodes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DaemonSet {
-    /// Always `apps.kruise.io/v1beta1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `DaemonSet`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What to run, where it differs, and how updates proceed.
-    pub spec: DaemonSetSpec,
-    /// How far it has come. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<DaemonSetStatus>,
+resource! {
+    /// Runs one pod on each node that its template fits. Patches change the template for nodes with certain labels, so that
+    /// one DaemonSet serves unlike nodes.
+    pub struct DaemonSet: DAEMON_SET, NamespaceResourceScope {
+        /// What to run, where it differs, and how updates proceed.
+        pub spec: DaemonSetSpec,
+        /// How far it has come. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<DaemonSetStatus>,
+    }
 }
-
-resource!(DaemonSet, DAEMON_SET, NamespaceResourceScope);
 
 /// What must hold of selector and template, in every version.
 pub(super) fn selector_rules() -> Value {
@@ -240,41 +229,10 @@ pub struct ScaleStrategy {
     pub partitioned_scaling: Option<bool>,
 }
 
-/// How far a DaemonSet has come.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DaemonSetStatus {
-    /// Nodes that should run a pod and do.
-    #[serde(default)]
-    pub current_number_scheduled: i32,
-    /// Nodes that run a pod and should not.
-    #[serde(default)]
-    pub number_misscheduled: i32,
-    /// Nodes that should run a pod.
-    #[serde(default)]
-    pub desired_number_scheduled: i32,
-    /// Nodes that should run a pod and have a ready one.
-    #[serde(default)]
-    pub number_ready: i32,
-    /// The `metadata.generation` that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Nodes whose pod has the newest revision.
-    #[serde(default)]
-    pub updated_number_scheduled: i32,
+status! {
     /// Nodes whose pod has been ready for minReadySeconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number_available: Option<i32>,
-    /// Nodes that should run a pod and have none available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number_unavailable: Option<i32>,
-    /// Changes where the name of a new revision is taken already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collision_count: Option<i32>,
-    /// The name of the ControllerRevision that nodes held back get: the last one whose rollout was complete. A name and no
-    /// hash, since revisions that differ in patches alone share the hash.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current_revision: Option<String>,
     /// The number of `currentRevision` when it was complete: pods of revisions numbered after it were left by an
     /// unfinished rollout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -282,10 +240,6 @@ pub struct DaemonSetStatus {
     /// The newest revision: the `controller-revision-hash` of its pods on nodes that no patch is for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// `Progressing`, `Available`, `Degraded` and `Paused`, with what is being waited for.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
-    pub conditions: Vec<Condition>,
     /// The counts of each variant: nodes that match the same patches get the same pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<VariantStatus>,

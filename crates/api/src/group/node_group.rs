@@ -6,32 +6,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 
-/// Nodes that belong together, such as those of one site. Policies name groups to say how many pods of an application
-/// run in each, and how these pods differ.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeGroup {
-    /// Always `groupmanagement.kubeedge.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `NodeGroup`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// Which nodes are in the group.
-    pub spec: NodeGroupSpec,
-    /// What dapple last saw. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<NodeGroupStatus>,
+resource! {
+    /// Nodes that belong together, such as those of one site. Policies name groups to say how many pods of an application
+    /// run in each, and how these pods differ.
+    pub struct NodeGroup: NODE_GROUP, ClusterResourceScope {
+        /// Which nodes are in the group.
+        pub spec: NodeGroupSpec,
+        /// What dapple last saw. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<NodeGroupStatus>,
+    }
 }
-
-resource!(NodeGroup, NODE_GROUP, ClusterResourceScope);
 
 /// Which nodes are in a group: those that `nodes` names and those that `matchLabels` matches, together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,38 +2,24 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::PolicyStatus;
-use crate::object::{ApiVersion, Kind, resource};
-use crate::schema;
+use crate::object::resource;
 
-/// Changes the pods of an application by the node group they run in. A workload of the same namespace asks for it with
-/// the label `groupmanagement.kubeedge.io/required-overridepolicy`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct OverridePolicy {
-    /// Always `groupmanagement.kubeedge.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `OverridePolicy`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What changes in which group.
-    pub spec: OverridePolicySpec,
-    /// What dapple found out about the policy. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<PolicyStatus>,
+resource! {
+    /// Changes the pods of an application by the node group they run in. A workload of the same namespace asks for it with
+    /// the label `groupmanagement.kubeedge.io/required-overridepolicy`.
+    pub struct OverridePolicy: OVERRIDE_POLICY, NamespaceResourceScope {
+        /// What changes in which group.
+        pub spec: OverridePolicySpec,
+        /// What dapple found out about the policy. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<PolicyStatus>,
+    }
 }
-
-resource!(OverridePolicy, OVERRIDE_POLICY, NamespaceResourceScope);
 
 /// What changes in which group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,36 +1,22 @@
 //! PropagationPolicy: how many pods of an application run in each group.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyStatus;
-use crate::object::{ApiVersion, Kind, resource};
-use crate::schema;
+use crate::object::resource;
 
-/// Divides the pods of an application among node groups. A workload of the same namespace asks for it with the label
-/// `groupmanagement.kubeedge.io/required-propagationpolicy`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PropagationPolicy {
-    /// Always `groupmanagement.kubeedge.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `PropagationPolicy`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// How pods are divided.
-    pub spec: PropagationPolicySpec,
-    /// What dapple found out about the policy. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<PolicyStatus>,
+resource! {
+    /// Divides the pods of an application among node groups. A workload of the same namespace asks for it with the label
+    /// `groupmanagement.kubeedge.io/required-propagationpolicy`.
+    pub struct PropagationPolicy: PROPAGATION_POLICY, NamespaceResourceScope {
+        /// How pods are divided.
+        pub spec: PropagationPolicySpec,
+        /// What dapple found out about the policy. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<PolicyStatus>,
+    }
 }
-
-resource!(PropagationPolicy, PROPAGATION_POLICY, NamespaceResourceScope);
 
 /// How pods are divided among groups. Groups that are not listed get none. Names compare without case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

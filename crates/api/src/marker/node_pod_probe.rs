@@ -1,37 +1,25 @@
 //! NodePodProbe: the probes to run on one node, and their results.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 use crate::template::Probe;
 
-/// The probes to run on the node of the same name, and their results. Written by dapple and its node agents; people
-/// write PodMarkers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodePodProbe {
-    /// Always `apps.kruise.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `NodePodProbe`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// The probes to run.
-    #[serde(default)]
-    pub spec: NodePodProbeSpec,
-    /// Their results. Written by the node agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<NodePodProbeStatus>,
+resource! {
+    /// The probes to run on the node of the same name, and their results. Written by dapple and its node agents; people
+    /// write PodMarkers.
+    pub struct NodePodProbe: NODE_POD_PROBE, ClusterResourceScope {
+        /// The probes to run.
+        #[serde(default)]
+        pub spec: NodePodProbeSpec,
+        /// Their results. Written by the node agent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<NodePodProbeStatus>,
+    }
 }
-
-resource!(NodePodProbe, NODE_POD_PROBE, ClusterResourceScope);
 
 /// The probes to run on a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

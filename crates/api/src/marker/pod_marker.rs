@@ -2,38 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 use crate::template::Probe;
 
-/// Marks pods of its namespace with labels and annotations: as many as wanted, those that meet the requirements, the
-/// preferred ones first. Set `spec.strategy.replicas` to 0 to remove the marks; deleting the marker leaves them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodMarker {
-    /// Always `apps.kruise.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `PodMarker`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// Which pods to mark, how many, and with what.
-    pub spec: PodMarkerSpec,
-    /// How far it has come. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<PodMarkerStatus>,
+resource! {
+    /// Marks pods of its namespace with labels and annotations: as many as wanted, those that meet the requirements, the
+    /// preferred ones first. Set `spec.strategy.replicas` to 0 to remove the marks; deleting the marker leaves them.
+    pub struct PodMarker: POD_MARKER, NamespaceResourceScope {
+        /// Which pods to mark, how many, and with what.
+        pub spec: PodMarkerSpec,
+        /// How far it has come. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<PodMarkerStatus>,
+    }
 }
-
-resource!(PodMarker, POD_MARKER, NamespaceResourceScope);
 
 /// Which pods to mark, how many, and with what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

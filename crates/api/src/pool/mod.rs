@@ -25,7 +25,9 @@ pub use replacement_pools::{Pools, PoolsError};
 pub use v1alpha1::{Pool, Topology, YurtAppSet, YurtAppSetSpec, YurtAppSetStatus};
 pub use validate::{missing_in_replacement, missing_in_yurt_app_set, validate_node_pool, validate_node_pool_deletion};
 pub use validate_replacement::{Other, conflicts, validate_replacement};
-pub use workload::{DeploymentTemplate, StatefulSetTemplate, TemplateType, WorkloadSummary, WorkloadTemplate};
+pub use workload::{
+    ApplicationStatus, DeploymentTemplate, StatefulSetTemplate, TemplateType, WorkloadSummary, WorkloadTemplate,
+};
 pub use yurt_app_daemon::{YurtAppDaemon, YurtAppDaemonSpec, YurtAppDaemonStatus};
 
 /// The API group of every kind in this module.

@@ -2,37 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 
-/// Nodes of one site. A node is in the pool that its label `apps.openyurt.io/nodepool` names, and gets the labels,
-/// annotations and taints given here.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodePool {
-    /// Always `apps.openyurt.io/v1beta1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `NodePool`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What the pool's nodes have in common.
-    #[serde(default)]
-    pub spec: NodePoolSpec,
-    /// What dapple last saw. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<NodePoolStatus>,
+resource! {
+    /// Nodes of one site. A node is in the pool that its label `apps.openyurt.io/nodepool` names, and gets the labels,
+    /// annotations and taints given here.
+    pub struct NodePool: NODE_POOL, ClusterResourceScope {
+        /// What the pool's nodes have in common.
+        #[serde(default)]
+        pub spec: NodePoolSpec,
+        /// What dapple last saw. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<NodePoolStatus>,
+    }
 }
-
-resource!(NodePool, NODE_POOL, ClusterResourceScope);
 
 /// What the nodes of a pool have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

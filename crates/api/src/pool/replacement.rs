@@ -2,41 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::replacement_pools::Pools;
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 
-/// Says how an application, a YurtAppSet or YurtAppDaemon of the same namespace, differs between pools. It has no
-/// `spec`: `subject` and `replacements` stand at the top.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct YurtAppConfigurationReplacement {
-    /// Always `apps.openyurt.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `YurtAppConfigurationReplacement`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// The application. At most one object of this kind may name it.
-    pub subject: Subject,
-    /// Changes, applied in order; the last one wins where two change the same thing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 256))]
-    pub replacements: Vec<Replacement>,
-    /// What dapple found out. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<ReplacementStatus>,
+resource! {
+    /// Says how an application, a YurtAppSet or YurtAppDaemon of the same namespace, differs between pools. It has no
+    /// `spec`: `subject` and `replacements` stand at the top.
+    pub struct YurtAppConfigurationReplacement: REPLACEMENT, NamespaceResourceScope {
+        /// The application. At most one object of this kind may name it.
+        pub subject: Subject,
+        /// Changes, applied in order; the last one wins where two change the same thing.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        #[schemars(length(max = 256))]
+        pub replacements: Vec<Replacement>,
+        /// What dapple found out. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<ReplacementStatus>,
+    }
 }
-
-resource!(YurtAppConfigurationReplacement, REPLACEMENT, NamespaceResourceScope);
 
 /// The application that is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -2,38 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::node_pool::{NodePoolSpec, NodePoolStatus};
-use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate, selects_own_template};
-use crate::object::{ApiVersion, Kind, resource};
+use super::workload::{ApplicationStatus, WorkloadTemplate, selects_own_template};
+use crate::object::resource;
 use crate::schema;
 use crate::template::{NodeSelectorTerm, Patch, Toleration};
 
-/// Runs one application in several pools: each pool gets a Deployment or StatefulSet of its own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct YurtAppSet {
-    /// Always `apps.openyurt.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `YurtAppSet`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What to run, and in which pools.
-    pub spec: YurtAppSetSpec,
-    /// How far it has come. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<YurtAppSetStatus>,
+resource! {
+    /// Runs one application in several pools: each pool gets a Deployment or StatefulSet of its own.
+    pub struct YurtAppSet: YURT_APP_SET, NamespaceResourceScope {
+        /// What to run, and in which pools.
+        pub spec: YurtAppSetSpec,
+        /// How far it has come. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<YurtAppSetStatus>,
+    }
 }
-
-resource!(YurtAppSet, YURT_APP_SET, NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -121,15 +109,9 @@ pub struct Pool {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct YurtAppSetStatus {
-    /// The `metadata.generation` that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Changes where the name of a new revision is taken already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collision_count: Option<i32>,
-    /// The newest revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current_revision: Option<String>,
+    /// What a YurtAppDaemon's has too.
+    #[serde(flatten)]
+    pub common: ApplicationStatus,
     /// Pods wanted in each pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_replicas: BTreeMap<String, i32>,
@@ -139,15 +121,6 @@ pub struct YurtAppSetStatus {
     /// Pods of all pools.
     #[serde(default)]
     pub replicas: i32,
-    /// Which kind of workload each pool has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template_type: Option<TemplateType>,
-    /// The object that says how pools differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrider_ref: Option<String>,
-    /// The workload of each pool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workload_summary: Vec<WorkloadSummary>,
     /// Findings, such as pools that don't exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
@@ -168,29 +141,17 @@ impl Pool {
     }
 }
 
-/// Nodes of one site. Use v1beta1.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct NodePool {
-    /// Always `apps.openyurt.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `NodePool`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What the pool's nodes have in common.
-    #[serde(default)]
-    pub spec: OldNodePoolSpec,
-    /// What dapple last saw. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<NodePoolStatus>,
+resource! {
+    /// Nodes of one site. Use v1beta1.
+    pub struct NodePool: NODE_POOL, "v1alpha1", ClusterResourceScope {
+        /// What the pool's nodes have in common.
+        #[serde(default)]
+        pub spec: OldNodePoolSpec,
+        /// What dapple last saw. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<NodePoolStatus>,
+    }
 }
-
-resource!(NodePool, NODE_POOL, "v1alpha1", ClusterResourceScope);
 
 /// What the nodes of a pool have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,36 +1,24 @@
 //! The newer YurtAppSet: declared, not served until conversion exists.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::workload::WorkloadTemplate;
-use crate::object::{ApiVersion, Kind, resource};
+use crate::object::resource;
 use crate::schema;
 
-/// Runs one application in several pools: each pool gets a Deployment or StatefulSet of its own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct YurtAppSet {
-    /// Always `apps.openyurt.io/v1beta1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `YurtAppSet`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What to run, and in which pools.
-    pub spec: YurtAppSetSpec,
-    /// How far it has come. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<YurtAppSetStatus>,
+resource! {
+    /// Runs one application in several pools: each pool gets a Deployment or StatefulSet of its own.
+    pub struct YurtAppSet: YURT_APP_SET, "v1beta1", NamespaceResourceScope {
+        /// What to run, and in which pools.
+        pub spec: YurtAppSetSpec,
+        /// How far it has come. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<YurtAppSetStatus>,
+    }
 }
-
-resource!(YurtAppSet, YURT_APP_SET, "v1beta1", NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

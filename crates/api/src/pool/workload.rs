@@ -68,6 +68,30 @@ pub struct WorkloadSummary {
     pub ready_replicas: i32,
 }
 
+/// What the statuses of all applications have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationStatus {
+    /// The `metadata.generation` that this status describes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Changes where the name of a new revision is taken already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collision_count: Option<i32>,
+    /// The newest revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+    /// Which kind of workload each pool has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_type: Option<TemplateType>,
+    /// The object that says how pools differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrider_ref: Option<String>,
+    /// The workload of each pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workload_summary: Vec<WorkloadSummary>,
+}
+
 impl WorkloadTemplate {
     /// Which kind of workload it makes. `None` where it has neither or both, which the API server refuses.
     pub fn template_type(&self) -> Option<TemplateType> {

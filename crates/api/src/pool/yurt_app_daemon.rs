@@ -1,35 +1,23 @@
 //! YurtAppDaemon: one application in every pool that has certain labels.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::workload::{TemplateType, WorkloadSummary, WorkloadTemplate, selects_own_template};
-use crate::object::{ApiVersion, Kind, resource};
+use super::workload::{ApplicationStatus, WorkloadTemplate, selects_own_template};
+use crate::object::resource;
 use crate::schema;
 
-/// Runs one application in every pool that has certain labels: each gets a Deployment or StatefulSet of its own.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct YurtAppDaemon {
-    /// Always `apps.openyurt.io/v1alpha1`.
-    #[serde(default)]
-    pub api_version: ApiVersion<Self>,
-    /// Always `YurtAppDaemon`.
-    #[serde(default)]
-    pub kind: Kind<Self>,
-    /// Name, labels and what else every object has.
-    #[serde(default)]
-    #[schemars(schema_with = "schema::metadata")]
-    pub metadata: ObjectMeta,
-    /// What to run, and in which pools.
-    pub spec: YurtAppDaemonSpec,
-    /// How far it has come. Written by dapple.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<YurtAppDaemonStatus>,
+resource! {
+    /// Runs one application in every pool that has certain labels: each gets a Deployment or StatefulSet of its own.
+    pub struct YurtAppDaemon: YURT_APP_DAEMON, NamespaceResourceScope {
+        /// What to run, and in which pools.
+        pub spec: YurtAppDaemonSpec,
+        /// How far it has come. Written by dapple.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub status: Option<YurtAppDaemonStatus>,
+    }
 }
-
-resource!(YurtAppDaemon, YURT_APP_DAEMON, NamespaceResourceScope);
 
 /// What to run, and in which pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,27 +43,12 @@ pub struct YurtAppDaemonSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct YurtAppDaemonStatus {
-    /// The `metadata.generation` that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Changes where the name of a new revision is taken already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub collision_count: Option<i32>,
-    /// The newest revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current_revision: Option<String>,
+    /// What a YurtAppSet's has too.
+    #[serde(flatten)]
+    pub common: ApplicationStatus,
     /// Names of the pools that it runs in.
     #[serde(default, rename = "nodepools", skip_serializing_if = "Vec::is_empty")]
     pub node_pools: Vec<String>,
-    /// Which kind of workload each pool has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template_type: Option<TemplateType>,
-    /// The object that says how pools differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrider_ref: Option<String>,
-    /// The workload of each pool.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workload_summary: Vec<WorkloadSummary>,
     /// Findings, such as a workload that could not be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
