@@ -3,6 +3,8 @@
 //! The machines that run these are noisy, so no absolute figure means much: each benchmark measures us and the peer, or
 //! us and the limit, in one run, and prints the ratio.
 
+#![allow(missing_docs, reason = "no other crate imports it")]
+
 pub mod audit;
 pub mod fleet;
 pub mod goals;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::error;
 
-pub use watch::Watches;
+pub use watch::WatchContext;
 
 use crate::observed::{Observed, Wire};
 use crate::signal::Signal;
@@ -33,7 +33,7 @@ use store::{Change, Position, Store};
 pub struct Caches(Arc<Registry>);
 
 struct Registry {
-    watches: Watches,
+    watches: WatchContext,
     /// By slim form: a `Weak<Cache<T>>`.
     open: Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>>,
 }
@@ -64,7 +64,7 @@ enum Delivery<T> {
 
 impl Caches {
     /// Nothing is watched yet.
-    pub fn new(watches: Watches) -> Self {
+    pub fn new(watches: WatchContext) -> Self {
         Self(Arc::new(Registry { watches, open: Mutex::default() }))
     }
 

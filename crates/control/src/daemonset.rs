@@ -6,6 +6,7 @@
 //! or of a node is brought into it; a change of the set or of a revision makes it anew.
 
 mod cache;
+mod claim;
 mod execute;
 pub mod forecast;
 mod history;
@@ -15,7 +16,6 @@ mod memory;
 mod mend;
 mod metrics;
 mod observe;
-mod own;
 mod pod;
 mod proof;
 mod pull;
@@ -39,7 +39,7 @@ pub use cache::{Set, SetWire};
 use crate::caches::store::Change;
 use crate::env::Backoff;
 use crate::failing::Failure;
-use crate::family::{Controller, Family, Parts};
+use crate::family::{Controller, ControllerContext, Family};
 use crate::gates::Gate;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Key, Pod, Revision};
@@ -53,7 +53,7 @@ use memory::Memory;
 use metrics::PatchMetrics;
 use reconcile::{reconcile, tell_failures};
 use report::Reporter;
-use status::{standing, tell};
+use status::{next_status, tell};
 use subscribe::News;
 
 /// Patches by node label, on by default. Off: patches stay stored, new pods get the template as it is, and those that run
@@ -68,7 +68,7 @@ pub const FAMILY: Family = Family {
     controllers: &[Controller {
         name: NAME,
         reads: &[kinds::DAEMON_SET.at, kinds::CONTROLLER_REVISION, kinds::POD, kinds::NODE],
-        start: |parts| started(DaemonSets::start(parts), parts),
+        start: |context| started(DaemonSets::start(context), context),
     }],
     gates: &[&NODE_LABEL_PATCHES],
     register: |metrics| _ = metrics.of_family::<PatchMetrics>(),
@@ -90,14 +90,14 @@ pub struct DaemonSets {
 
 impl DaemonSets {
     /// Subscribes to what it reads. Returns the controller and the queue of sets to look at.
-    pub fn start(parts: &Parts) -> (Arc<Self>, Arc<Queue<Key>>) {
-        let (caches, life) = (&parts.caches, &parts.stop);
-        let queue = Arc::new(Queue::new(BACKOFF, parts.env.clone()));
+    pub fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let (caches, life) = (&context.caches, &context.stop);
+        let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED]);
         let revisions = caches.open().indexed_by([Revision::BY_OWNER, Revision::ORPHANS]);
         let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
-        let news = Arc::new(News::new(queue.clone(), parts.metrics.clone(), sets.store()));
-        let reporter = Reporter { recorder: parts.recorder.clone(), metrics: parts.metrics.of_family() };
+        let news = Arc::new(News::new(queue.clone(), context.metrics.clone(), sets.store()));
+        let reporter = Reporter { recorder: context.recorder.clone(), metrics: context.metrics.of_family() };
         let (mut on_set, gone) = (news.clone().on_set(), reporter.clone());
         let on_set = move |change: &Change<Set>| {
             // A standby, which works on nothing, may have led before.
@@ -107,14 +107,14 @@ impl DaemonSets {
             on_set(change);
         };
         let io = Io {
-            client: parts.client.clone(),
-            env: parts.env.clone(),
+            client: context.client.clone(),
+            env: context.env.clone(),
             sets: sets.subscribe(life, on_set),
             revisions: revisions.subscribe(life, news.clone().on_revision()),
             pods: pods.subscribe(life, news.clone().on_pod()),
             nodes: caches.open().subscribe(life, news.clone().on_node()),
             reporter,
-            ignores_patches: !parts.gates.is_on(&NODE_LABEL_PATCHES),
+            ignores_patches: !context.gates.is_on(&NODE_LABEL_PATCHES),
         };
         (Arc::new(Self { io, news, memories: Mutex::default() }), queue)
     }
@@ -169,8 +169,8 @@ impl Reconcile for DaemonSets {
         memory.failures.whole = Some(Problem::new(RECONCILE_FAILED, text));
         // Counts of the set as it was are not told of what it is.
         let is_of_it = !memory.view.is_stale() && memory.view.set.as_ref().is_some_and(|known| set.asks_as(known));
-        let told = match standing(&self.io, &set, &memory).filter(|_| is_of_it) {
-            Some(standing) => tell(&self.io, &set, &mut memory.said, &standing).await.map(|_| ()),
+        let told = match next_status(&self.io, &set, &memory).filter(|_| is_of_it) {
+            Some(next_status) => tell(&self.io, &set, &mut memory.said, &next_status).await.map(|_| ()),
             None => tell_failures(&self.io, &set, &mut memory).await.map(|_| ()),
         };
         if let Err(error) = told {

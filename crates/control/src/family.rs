@@ -39,7 +39,7 @@ pub struct Controller {
     /// The kinds that it subscribes to.
     pub reads: &'static [KindInfo],
     /// Subscribes, and begins.
-    pub start: fn(&Parts) -> Started,
+    pub start: fn(&ControllerContext) -> Started,
 }
 
 /// A controller that has subscribed.
@@ -52,7 +52,7 @@ pub struct Started {
 
 /// What the controllers of a family are made of.
 #[derive(Clone)]
-pub struct Parts {
+pub struct ControllerContext {
     /// A client whose writes are sent only while this process leads.
     pub client: Client,
     /// Wall time and randomness.

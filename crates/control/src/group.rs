@@ -19,7 +19,7 @@ use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
-use crate::family::{Controller, Family, Parts};
+use crate::family::{Controller, ControllerContext, Family};
 use crate::observed::{KindInfo, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Cached, Interner, Key, Meta, Node};
@@ -35,7 +35,7 @@ pub const FAMILY: Family = Family {
     controllers: &[Controller {
         name: Groups::NAME,
         reads: &[kinds::NODE_GROUP.at, kinds::NODE],
-        start: |parts| started(Groups::start(parts), parts),
+        start: |context| started(Groups::start(context), context),
     }],
     gates: &[],
     register: |_| {},
@@ -113,14 +113,14 @@ pub struct Groups {
 
 impl Groups {
     /// Subscribes to groups and nodes. Returns the controller and the queue of groups to look at.
-    pub fn start(parts: &Parts) -> (Arc<Self>, Arc<Queue<Key>>) {
-        let queue = Arc::new(Queue::new(BACKOFF, parts.env.clone()));
+    pub fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let known = Arc::<Mutex<Known>>::default();
-        let (groups, nodes) = (parts.caches.open(), parts.caches.open());
-        let on_group = on_group(nodes.store(), known.clone(), queue.clone(), parts.metrics.clone());
-        let on_node = on_node(nodes.store(), known.clone(), queue.clone(), parts.metrics.clone());
-        let (groups, nodes) = (groups.subscribe(&parts.stop, on_group), nodes.subscribe(&parts.stop, on_node));
-        let (client, env, recorder) = (parts.client.clone(), parts.env.clone(), parts.recorder.clone());
+        let (groups, nodes) = (context.caches.open(), context.caches.open());
+        let on_group = on_group(nodes.store(), known.clone(), queue.clone(), context.metrics.clone());
+        let on_node = on_node(nodes.store(), known.clone(), queue.clone(), context.metrics.clone());
+        let (groups, nodes) = (groups.subscribe(&context.stop, on_group), nodes.subscribe(&context.stop, on_node));
+        let (client, env, recorder) = (context.client.clone(), context.env.clone(), context.recorder.clone());
         (Arc::new(Self { client, env, groups, nodes, known, recorder, last_writes: Mutex::default() }), queue)
     }
 

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::caches::{Caches, Watches};
+use crate::caches::{Caches, WatchContext};
 use crate::env::Env;
-use crate::family::{Family, Parts};
+use crate::family::{ControllerContext, Family};
 use crate::gates::Gates;
 use crate::lease::{Elector, Terms};
 use crate::metrics::Metrics;
@@ -145,7 +145,7 @@ pub async fn work<F: Future<Output = ()>>(
     let recorder =
         Recorder::start(clients.of("events"), options.identity.clone(), env.clone(), leading.clone(), stop.clone());
     let recorder = Arc::new(recorder);
-    let caches = Caches::new(Watches {
+    let caches = Caches::new(WatchContext {
         client: clients.of("caches"),
         env: env.clone(),
         metrics: metrics.clone(),
@@ -173,7 +173,7 @@ pub async fn work<F: Future<Output = ()>>(
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
     let mut families = JoinSet::new();
     for family in &options.families {
-        let parts = Parts {
+        let context = ControllerContext {
             client: clients.of(family.name),
             env: env.clone(),
             metrics: metrics.clone(),
@@ -185,7 +185,7 @@ pub async fn work<F: Future<Output = ()>>(
             caches: caches.clone(),
             stop: stop.clone(),
         };
-        families.spawn(run_family(family, parts, readiness.clone()));
+        families.spawn(run_family(family, context, readiness.clone()));
     }
     // The lease is held while work under way ends.
     let idle = async move {
@@ -198,16 +198,16 @@ pub async fn work<F: Future<Output = ()>>(
 }
 
 /// Serves a family whenever the cluster lets it, until stopped.
-async fn run_family(family: &'static Family, parts: Parts, readiness: Readiness) {
-    let stop = parts.stop.clone();
-    let served = Served::follow(family, &parts, &stop);
+async fn run_family(family: &'static Family, context: ControllerContext, readiness: Readiness) {
+    let stop = context.stop.clone();
+    let served = Served::follow(family, &context, &stop);
     while !stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
         let ours = served.until_ours(|known| readiness.note(family.name, known));
         tokio::select! { biased; () = stop.cancelled() => return, () = ours => {} }
         readiness.note(family.name, false);
-        let parts = Parts { stop: parts.stop.child_token(), ..parts.clone() };
-        let mut work = std::pin::pin!(run_controllers(family, &parts, || readiness.note(family.name, true)));
+        let context = ControllerContext { stop: context.stop.child_token(), ..context.clone() };
+        let mut work = std::pin::pin!(run_controllers(family, &context, || readiness.note(family.name, true)));
         let is_broken = tokio::select! {
             biased;
             () = &mut work => true,
@@ -217,7 +217,7 @@ async fn run_family(family: &'static Family, parts: Parts, readiness: Readiness)
             // Or the manager stops.
             tokio::select! { biased; () = stop.cancelled() => {}, () = tokio::time::sleep(BEGIN_ANEW_AFTER) => {} }
         } else {
-            parts.stop.cancel();
+            context.stop.cancel();
             work.await;
         }
     }
@@ -225,8 +225,8 @@ async fn run_family(family: &'static Family, parts: Parts, readiness: Readiness)
 
 /// Runs the controllers of a family until it is stopped. `on_ready` is called when all of them have their first full view.
 /// Their subscriptions are dropped with them.
-async fn run_controllers(family: &Family, parts: &Parts, on_ready: impl FnOnce()) {
-    let started = family.controllers.iter().map(|controller| (controller.start)(parts));
+async fn run_controllers(family: &Family, context: &ControllerContext, on_ready: impl FnOnce()) {
+    let started = family.controllers.iter().map(|controller| (controller.start)(context));
     let (views, work): (Vec<_>, Vec<_>) = started.map(|of| (of.ready, of.work)).unzip();
     let ready = async {
         join_all(views).await;

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
 use crate::families::way_over;
-use crate::family::{Family, Parts};
+use crate::family::{ControllerContext, Family};
 use crate::install::{find_crd, is_served};
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
@@ -41,7 +41,7 @@ pub(crate) struct Served {
 
 impl Served {
     /// Subscribes to CRDs, until `stop`.
-    pub(crate) fn follow(family: &'static Family, parts: &Parts, stop: &CancellationToken) -> Self {
+    pub(crate) fn follow(family: &'static Family, context: &ControllerContext, stop: &CancellationToken) -> Self {
         let changed = Arc::new(Notify::new());
         let needed: Vec<String> = family.needs.iter().map(|kind| kind.crd()).collect();
         let wake = changed.clone();
@@ -53,11 +53,11 @@ impl Served {
         };
         Self {
             family,
-            client: parts.client.clone(),
-            recovery: parts.recovery.clone(),
-            metrics: parts.metrics.clone(),
+            client: context.client.clone(),
+            recovery: context.recovery.clone(),
+            metrics: context.metrics.clone(),
             changed,
-            _crds: parts.caches.open().subscribe(stop, on_crd),
+            _crds: context.caches.open().subscribe(stop, on_crd),
         }
     }
 
@@ -67,52 +67,52 @@ impl Served {
         let mut said = None;
         loop {
             let known = self.recovery.count();
-            let standing = self.standing().await;
-            self.metrics.family_serving(name, standing == Standing::Ours);
-            if standing == Standing::Ours {
+            let state = self.state().await;
+            self.metrics.family_serving(name, state == CrdState::Ours);
+            if state == CrdState::Ours {
                 info!(family = name, "served");
                 return;
             }
-            on_look(!standing.is_unknown());
-            if said.as_ref() != Some(&standing) {
-                warn!(family = name, "off: {standing}");
+            on_look(!state.is_unknown());
+            if said.as_ref() != Some(&state) {
+                warn!(family = name, "off: {state}");
             }
-            tokio::select! { biased; _ = self.recovery.after(known) => {}, () = self.pause(&standing) => {} }
-            said = Some(standing);
+            tokio::select! { biased; _ = self.recovery.after(known) => {}, () = self.pause(&state) => {} }
+            said = Some(state);
         }
     }
 
     /// Waits until the cluster does not let the family be served any more. A cluster that does not answer has not said so.
     pub(crate) async fn until_not_ours(&self) {
-        let mut standing = Standing::Ours;
-        while standing == Standing::Ours || standing.is_unknown() {
-            self.pause(&standing).await;
-            standing = self.standing().await;
+        let mut state = CrdState::Ours;
+        while state == CrdState::Ours || state.is_unknown() {
+            self.pause(&state).await;
+            state = self.state().await;
         }
         self.metrics.family_serving(self.family.name, false);
     }
 
     /// After a look, until it is time for another.
-    async fn pause(&self, standing: &Standing) {
-        let at_most = if standing.is_unknown() { ASK_AGAIN } else { LOOK_AGAIN };
+    async fn pause(&self, state: &CrdState) {
+        let at_most = if state.is_unknown() { ASK_AGAIN } else { LOOK_AGAIN };
         tokio::select! { biased; () = self.changed.notified() => {}, () = tokio::time::sleep(at_most) => {} }
     }
 
     /// How the cluster stands to the family's APIs.
-    async fn standing(&self) -> Standing {
+    async fn state(&self) -> CrdState {
         for kind in self.family.needs {
-            match standing_of(&self.client, kind.crd()).await {
-                Standing::Ours => {}
+            match state_of(&self.client, kind.crd()).await {
+                CrdState::Ours => {}
                 other => return other,
             }
         }
-        Standing::Ours
+        CrdState::Ours
     }
 }
 
 /// How the cluster stands to a CRD that we need.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Standing {
+enum CrdState {
     /// It is ours and served.
     Ours,
     Missing(String),
@@ -121,13 +121,13 @@ enum Standing {
     Unknown(String, String),
 }
 
-impl Standing {
+impl CrdState {
     fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown(..))
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for CrdState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours => f.write_str("served"),
@@ -143,13 +143,13 @@ impl fmt::Display for Standing {
     }
 }
 
-async fn standing_of(client: &Client, crd: String) -> Standing {
+async fn state_of(client: &Client, crd: String) -> CrdState {
     match find_crd(client, &crd).await {
-        Ok(None) => Standing::Missing(crd),
-        Ok(Some(found)) if !is_ours(&found) => Standing::Foreign(crd),
-        Ok(Some(found)) if !is_served(&found) => Standing::NotYetServed(crd),
-        Ok(Some(_)) => Standing::Ours,
-        Err(error) => Standing::Unknown(crd, error.to_string()),
+        Ok(None) => CrdState::Missing(crd),
+        Ok(Some(found)) if !is_ours(&found) => CrdState::Foreign(crd),
+        Ok(Some(found)) if !is_served(&found) => CrdState::NotYetServed(crd),
+        Ok(Some(_)) => CrdState::Ours,
+        Err(error) => CrdState::Unknown(crd, error.to_string()),
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn what_another_product_serves_comes_with_the_way_over() {
         let crd = "daemonsets.apps.kruise.io";
-        let said = Standing::Foreign(crd.to_owned()).to_string();
+        let said = CrdState::Foreign(crd.to_owned()).to_string();
         assert!(said.contains(crd) && said.ends_with(&way_over(crd)), "{said}");
     }
 }

@@ -20,7 +20,7 @@ pub use crd::{Crd, CrdWire};
 pub use meta::{Key, Meta};
 pub use node::{Node, NodeWire, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
-pub use revision::{Controller, Revision, RevisionWire};
+pub use revision::{ControllerRef, Revision, RevisionWire};
 
 /// Hands out one shared copy of each distinct string. It belongs to one cache: nothing is process-wide.
 #[derive(Debug, Default)]

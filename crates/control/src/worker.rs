@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::failing::{Failing, Failure};
-use crate::family::{Parts, Started};
+use crate::family::{ControllerContext, Started};
 use crate::metrics::{Metrics, ReconcileResult};
 use crate::queue::{Ended, Queue, Taken};
 use crate::signal::Signal;
@@ -37,17 +37,20 @@ pub trait Reconcile: Send + Sync + 'static {
 }
 
 /// A controller with its queue, to be run until its family is stopped.
-pub fn started<C: Reconcile>((controller, queue): (Arc<C>, Arc<Queue<C::Key>>), parts: &Parts) -> Started {
+pub fn started<C: Reconcile>(
+    (controller, queue): (Arc<C>, Arc<Queue<C::Key>>),
+    context: &ControllerContext,
+) -> Started {
     let viewer = controller.clone();
     Started {
         ready: Box::pin(async move { viewer.ready(0).await }),
-        work: Box::pin(run(controller, queue, parts.clone())),
+        work: Box::pin(run(controller, queue, context.clone())),
     }
 }
 
 /// Runs a controller's workers until its family is stopped, and returns when the last of them is done.
-async fn run<C: Reconcile>(controller: Arc<C>, queue: Arc<Queue<C::Key>>, parts: Parts) {
-    let Parts { metrics, recovery, leading, stop, workers, .. } = parts;
+async fn run<C: Reconcile>(controller: Arc<C>, queue: Arc<Queue<C::Key>>, context: ControllerContext) {
+    let ControllerContext { metrics, recovery, leading, stop, workers, .. } = context;
     metrics.workers(C::NAME, workers);
     let measured = Arc::downgrade(&queue);
     metrics.before_scrape(move |metrics| {

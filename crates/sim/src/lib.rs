@@ -1,6 +1,7 @@
 //! Runs the real managers against an API server in memory, with faults, under a clock that nobody waits for. For tests
 //! only: see docs/simulation.md.
 #![cfg(feature = "mutants")]
+#![allow(missing_docs, reason = "no other crate imports it")]
 
 pub mod clock;
 pub mod daemonset;

@@ -9,7 +9,7 @@ mod surrounded;
 
 use std::sync::Arc;
 
-use dapple_control::caches::{Caches, Watches};
+use dapple_control::caches::{Caches, WatchContext};
 use dapple_control::env::Env;
 use dapple_control::metrics::Metrics;
 use dapple_control::retry::Recovery;
@@ -24,5 +24,5 @@ fn caches(client: Client, stop: &CancellationToken) -> Caches {
     let recorder = Recorder::start(client.clone(), "test".to_owned(), env.clone(), leading.clone(), stop.clone());
     let (metrics, recorder) = (Arc::new(Metrics::new()), Arc::new(recorder));
     let (recovery, stop) = (Recovery::default(), stop.clone());
-    Caches::new(Watches { client, env, metrics, recorder, leading, recovery, stop })
+    Caches::new(WatchContext { client, env, metrics, recorder, leading, recovery, stop })
 }

@@ -29,7 +29,7 @@ const LONGEST_MISSING: Duration = Duration::from_secs(2);
 
 /// What every watch needs.
 #[derive(Clone)]
-pub struct Watches {
+pub struct WatchContext {
     /// The client to watch with.
     pub client: Client,
     /// Wall time and randomness.
@@ -50,7 +50,7 @@ pub struct Watches {
 struct Watch<T: Cached> {
     cache: Weak<Cache<T>>,
     last_told: Arc<Mutex<Instant>>,
-    shared: Watches,
+    shared: WatchContext,
     stop: CancellationToken,
     /// In which everything is listed anew.
     term: u64,
@@ -59,7 +59,7 @@ struct Watch<T: Cached> {
     is_missing: bool,
 }
 
-impl Watches {
+impl WatchContext {
     /// Starts to watch, until `stop`.
     pub(super) fn start<T: Cached>(&self, cache: &Arc<Cache<T>>, stop: CancellationToken) {
         let last_told = Arc::new(Mutex::new(Instant::now()));

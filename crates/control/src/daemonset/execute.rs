@@ -72,14 +72,14 @@ async fn sent(io: &Io, set: &Set, action: Action, (key, request): (Key, Request)
 
 /// Does several things at once; the first error is told.
 async fn batch(io: &Io, set: &Set, memory: &mut Memory, actions: VecDeque<Action>) -> Result<(), kube::Error> {
-    let mut under_way = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     for action in actions {
         if let Some(request) = begin(io, set, memory, &action) {
-            under_way.push(sent(io, set, action, request));
+            in_flight.push(sent(io, set, action, request));
         }
     }
     let mut result = Ok(());
-    while let Some((action, key, sent)) = under_way.next().await {
+    while let Some((action, key, sent)) = in_flight.next().await {
         result = result.and(record(io, set, memory, &action, key, sent));
     }
     result
@@ -98,7 +98,7 @@ async fn create_all(
     mut decide_again: impl FnMut(&mut Memory) -> Option<Decision>,
 ) -> Result<bool, kube::Error> {
     let (mut is_stopped, mut found_more, mut result) = (false, false, Ok(()));
-    let mut under_way = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     loop {
         if !waiting.is_empty() && begun.elapsed() >= LONGEST_FLOW {
             waiting.clear();
@@ -106,14 +106,14 @@ async fn create_all(
         }
         let burst = memory.view.known.as_ref().map_or(1, |known| known.fleet.rules().burst);
         let most = if memory.pods.is_flowing { AT_ONCE.min(burst) } else { 1 };
-        while under_way.len() < most
+        while in_flight.len() < most
             && let Some(action) = waiting.pop_front()
         {
             if let Some(request) = begin(io, set, memory, &action) {
-                under_way.push(sent(io, set, action, request));
+                in_flight.push(sent(io, set, action, request));
             }
         }
-        let Some((action, key, sent)) = under_way.next().await else { break };
+        let Some((action, key, sent)) = in_flight.next().await else { break };
         is_stopped |= is_in_vain(sent.answered());
         result = result.and(record(io, set, memory, &action, key, sent));
         memory.pods.is_flowing = !is_stopped;

@@ -11,8 +11,8 @@ use dapple_plan::daemonset::status::Problem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::claim::{is_adoptable, is_orphan, is_released, is_selected, with_hashes_of_their_own};
 use super::known::{Rendered, Sources, current, variants};
-use super::own::{is_orphan, is_released, is_selected, may_take_in, with_hashes_of_their_own};
 use super::{NODE_LABEL_PATCHES, Set, SetRevision};
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod, Revision, read};
@@ -64,7 +64,7 @@ impl Cluster {
         }
         let is_its = |owner: Option<&Arc<str>>| owner == Some(&set.meta.uid);
         let revisions = self.revisions.iter().cloned().map(SetRevision::new);
-        let revisions = revisions.filter(|known| known.is_of(&set) || may_take_in(&set, known, &self.pods));
+        let revisions = revisions.filter(|known| known.is_of(&set) || is_adoptable(&set, known, &self.pods));
         let mut revisions = with_hashes_of_their_own(&set, revisions.collect());
         let pods = self.pods.iter();
         let pods = pods.filter(|pod| {

@@ -16,11 +16,11 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
+use super::claim::own_revisions;
 use super::io::Io;
 use super::known::Known;
 use super::memory::{RevisionWrites, Said};
 use super::mend::replace;
-use super::own::own_revisions;
 use super::pod::hash_label;
 use super::status::write_status;
 use super::steps::{self, Failures};

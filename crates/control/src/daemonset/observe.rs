@@ -7,10 +7,10 @@ use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::reads::Reads;
 use dapple_plan::daemonset::stale::{self, Stale};
 
+use super::claim::is_selected;
 use super::io::Io;
 use super::known::{Sources, prospect, revisions, variants};
 use super::memory::{Memory, View};
-use super::own::is_selected;
 use super::pod::pod_state;
 use super::proof::{proof_of, rendering_problems};
 use super::subscribe::{Changes, News};

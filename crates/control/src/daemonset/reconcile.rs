@@ -11,6 +11,7 @@ use dapple_plan::proof::ask_again_at;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tracing::debug;
 
+use super::claim::{claim, own_revisions};
 use super::execute::execute;
 use super::history::{prune, settle_newest};
 use super::io::Io;
@@ -18,10 +19,9 @@ use super::known::current;
 use super::memory::Memory;
 use super::mend::{NEWEST, mend};
 use super::observe::{know, render, take_in, take_news};
-use super::own::{own, own_revisions};
 use super::proof::prove;
 use super::pull::pull;
-use super::status::{standing, tell};
+use super::status::{next_status, tell};
 use super::steps::Step;
 use super::subscribe::News;
 use super::{Set, SetRevision};
@@ -87,13 +87,13 @@ pub(super) async fn reconcile(io: &Io, news: &News, set: &Arc<Set>, memory: &mut
     if acted.is_ok() && pulled.is_ok() && pruned.is_ok() {
         memory.failures.whole = None;
     }
-    let Some(standing) = standing(io, set, memory) else { return Ok(Ended::Again(ECHO)) };
-    let told = tell(io, set, &mut memory.said, &standing).await?;
+    let Some(next_status) = next_status(io, set, memory) else { return Ok(Ended::Again(ECHO)) };
+    let told = tell(io, set, &mut memory.said, &next_status).await?;
     let (acted, pruned, _) = (acted?, pruned?, pulled?);
     if let Some(soon) = acted {
         return Ok(Ended::Again(soon));
     }
-    let stalls = memory.view.known.as_ref().and_then(|known| stalls_at(&standing, &known.fleet));
+    let stalls = memory.view.known.as_ref().and_then(|known| stalls_at(&next_status, &known.fleet));
     Ok(next(memory, told.into_iter().chain(pruned).min(), stalls, now))
 }
 
@@ -135,7 +135,7 @@ async fn renew(io: &Io, news: &News, set: &Arc<Set>, memory: &mut Memory) -> Res
     if !memory.revisions.take_seen(|revision| io.revisions.caught_up(revision)) || !io.sets.caught_up(&set.meta.key) {
         return Ok(Renewed::Waits);
     }
-    let is_all_owned = own(io, set, memory).await?;
+    let is_all_owned = claim(io, set, memory).await?;
     if !memory.revisions.take_seen(|revision| io.revisions.caught_up(revision)) {
         // One that was just taken in may say what the set says: none is made before it is seen.
         return Ok(Renewed::Waits);

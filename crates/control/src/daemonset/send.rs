@@ -41,7 +41,7 @@ pub(super) enum Request {
 /// What has come of a request.
 pub(super) enum Sent {
     /// It was written, or not.
-    Came(Outcome),
+    Answered(Outcome),
     /// Done: the object has this version now, and nothing has come of it.
     Ineffective(u64),
     /// Nothing was done: there is no reason to.
@@ -52,14 +52,14 @@ impl Sent {
     /// In the words of deciding.
     pub(super) fn answered(&self) -> Answered {
         match self {
-            Self::Came(Outcome::Written(_)) => Answered::Written,
-            Self::Came(Outcome::Gone) => Answered::Gone,
-            Self::Came(Outcome::Conflict) => Answered::Conflict,
-            Self::Came(Outcome::Missing) => Answered::Missing,
-            Self::Came(Outcome::NameTaken) => Answered::NameTaken,
-            Self::Came(Outcome::Refused(error)) if concerns_all(error) => Answered::Stopped,
-            Self::Came(Outcome::Refused(_)) => Answered::Refused,
-            Self::Came(Outcome::Unknown(_)) => Answered::Unknown,
+            Self::Answered(Outcome::Written(_)) => Answered::Written,
+            Self::Answered(Outcome::Gone) => Answered::Gone,
+            Self::Answered(Outcome::Conflict) => Answered::Conflict,
+            Self::Answered(Outcome::Missing) => Answered::Missing,
+            Self::Answered(Outcome::NameTaken) => Answered::NameTaken,
+            Self::Answered(Outcome::Refused(error)) if concerns_all(error) => Answered::Stopped,
+            Self::Answered(Outcome::Refused(_)) => Answered::Refused,
+            Self::Answered(Outcome::Unknown(_)) => Answered::Unknown,
             Self::Ineffective(_) => Answered::Ineffective,
             Self::Unfounded => Answered::Unfounded,
         }
@@ -68,7 +68,7 @@ impl Sent {
     /// The version that the object has now, if it was written.
     pub(super) fn version(&self) -> Option<u64> {
         match self {
-            Self::Came(Outcome::Written(version)) | Self::Ineffective(version) => Some(*version),
+            Self::Answered(Outcome::Written(version)) | Self::Ineffective(version) => Some(*version),
             _ => None,
         }
     }
@@ -76,7 +76,7 @@ impl Sent {
     /// What the API server said, if it was not done, or may not have been.
     pub(super) fn error(&self) -> Option<&kube::Error> {
         match self {
-            Self::Came(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
+            Self::Answered(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
             _ => None,
         }
     }
@@ -84,7 +84,7 @@ impl Sent {
     /// The same, to be passed on.
     pub(super) fn into_error(self) -> Option<kube::Error> {
         match self {
-            Self::Came(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
+            Self::Answered(Outcome::Refused(error) | Outcome::Unknown(error)) => Some(error),
             _ => None,
         }
     }
@@ -158,14 +158,14 @@ pub(super) fn prepare(
 pub(super) async fn send(io: &Io, set: &Set, key: &Key, request: Request) -> Sent {
     let pods = io.pod_writer(&set.meta.key.namespace);
     let name = key.name.as_ref();
-    Sent::Came(match request {
+    Sent::Answered(match request {
         Request::Create(body) => create(io, set, key, &body).await,
         Request::Delete(pod, why) => {
             if why == Why::NodeGone {
                 match is_node_gone(io, &pod).await {
                     Ok(true) => {}
                     Ok(false) => return Sent::Unfounded,
-                    Err(error) => return Sent::Came(Outcome::Unknown(error)),
+                    Err(error) => return Sent::Answered(Outcome::Unknown(error)),
                 }
             }
             info!(set = %set.meta.key, pod = name, ?why, "deleting");
@@ -193,7 +193,7 @@ async fn resize(io: &Io, set: &Set, name: &str, patch: Value) -> Sent {
     match api.patch_subresource("resize", name, &PatchParams::default(), &Patch::Strategic(patch)).await {
         // A webhook of somebody else may set them back: that would go on for ever.
         Ok(pod) if is_pending(&pod) => Sent::Ineffective(version_of(&pod.metadata)),
-        answer => Sent::Came(outcome(answer.map(|pod| version_of(&pod.metadata)))),
+        answer => Sent::Answered(outcome(answer.map(|pod| version_of(&pod.metadata)))),
     }
 }
 

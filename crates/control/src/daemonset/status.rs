@@ -19,7 +19,7 @@ use crate::writes::outcome::{Outcome, Writer, version_of};
 const NAMED: usize = 3;
 
 /// How the set stands, as of the last decision: what that comes to is told once it has been seen.
-pub(super) fn standing(io: &Io, set: &Set, memory: &Memory) -> Option<DaemonSetStatus> {
+pub(super) fn next_status(io: &Io, set: &Set, memory: &Memory) -> Option<DaemonSetStatus> {
     let known = memory.view.known.as_ref()?;
     let mut problems: Vec<Problem> = memory.failures.problems().collect();
     problems.extend(known.problems.iter().cloned());

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_plan::daemonset::failure::Failure;
+use dapple_plan::daemonset::failure::StepFailure;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::mutant::{Mutant, is_on};
 
@@ -43,7 +43,7 @@ impl Step {
 #[derive(Default)]
 pub(super) struct Failures {
     /// By step and object.
-    steps: BTreeMap<(Step, Arc<str>), Failure>,
+    steps: BTreeMap<(Step, Arc<str>), StepFailure>,
     /// What has ended every look for a while.
     pub(super) whole: Option<Problem>,
 }
@@ -70,7 +70,7 @@ impl Failures {
         let text = format!("{object}: {}", in_words(&error));
         let before = self.steps.get(&place);
         let is_new = before.is_none_or(|before| !before.is_own() || before.text != text);
-        let failure = Failure::after(before, text.clone(), is_servers(&error), io.now());
+        let failure = StepFailure::after(before, text.clone(), is_servers(&error), io.now());
         let is_own = failure.is_own();
         self.steps.insert(place, failure);
         if !is_own {
@@ -83,7 +83,7 @@ impl Failures {
     }
 
     /// Steps that fail, but for what may pass.
-    fn own(&self) -> impl Iterator<Item = (&(Step, Arc<str>), &Failure)> {
+    fn own(&self) -> impl Iterator<Item = (&(Step, Arc<str>), &StepFailure)> {
         self.steps.iter().filter(|(_, failure)| failure.is_own())
     }
 
@@ -100,7 +100,7 @@ impl Failures {
 
     /// Whether a step has failed about this object.
     pub(super) fn has(&self, step: Step, object: &str) -> bool {
-        self.steps.get(&(step, Arc::from(object))).is_some_and(Failure::is_own)
+        self.steps.get(&(step, Arc::from(object))).is_some_and(StepFailure::is_own)
     }
 
     /// Why the set is failing, in a word.

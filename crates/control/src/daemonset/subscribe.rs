@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dapple_plan::daemonset::reads::{Readers, Reads};
 
 use super::cache::selected;
-use super::own::selects;
+use super::claim::selects;
 use super::{NAME, Set};
 use crate::caches::store::{Change, Store};
 use crate::metrics::Metrics;

@@ -20,7 +20,7 @@ pub struct Revision {
     /// Namespace, name, UID and version.
     pub meta: Meta,
     /// What controls it; nothing if nobody does, or another product's object.
-    pub owner: Option<Controller>,
+    pub owner: Option<ControllerRef>,
     /// Whether nobody controls it.
     pub is_orphan: bool,
     /// Labels, if it is ours or nobody's.
@@ -37,7 +37,7 @@ pub struct Revision {
 
 /// The owner that controls an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Controller {
+pub struct ControllerRef {
     /// Group and version.
     pub api_version: Arc<str>,
     /// Kind.
@@ -100,7 +100,7 @@ impl Cached for Revision {
         let mut metadata = wire.metadata;
         let controller = metadata.owner_references.iter().find(|owner| owner.controller);
         let is_orphan = controller.is_none();
-        let owner = controller.filter(|owner| owner.is_kept()).map(|owner| Controller {
+        let owner = controller.filter(|owner| owner.is_kept()).map(|owner| ControllerRef {
             api_version: strings.share(&owner.api_version),
             kind: strings.share(&owner.kind),
             name: strings.share(&owner.name),

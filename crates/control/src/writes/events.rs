@@ -30,7 +30,7 @@ use crate::observed::KindInfo;
 use crate::signal::Signal;
 use crate::slim::Key;
 use crate::writes::client::in_words;
-use correlate::{Correlator, Due, Next, Outcome};
+use correlate::{Correlator, Due, EventOutcome, Next};
 
 /// Longest message: what `events.k8s.io` takes.
 const LONGEST_MESSAGE: usize = 1000;
@@ -102,7 +102,7 @@ impl Recorder {
     /// to it; what it saw waits, in case it leads next.
     pub fn start(client: Client, instance: String, env: Env, leading: Signal, stop: CancellationToken) -> Self {
         let shared = Arc::new(Shared { correlator: Mutex::default(), news: Notify::new(), env });
-        let writer = Writer { shared: shared.clone(), client, instance };
+        let writer = EventWriter { shared: shared.clone(), client, instance };
         tokio::spawn(async move {
             tokio::select! { biased; () = stop.cancelled() => {}, () = writer.run(leading) => {} }
         });
@@ -121,13 +121,13 @@ impl Recorder {
     }
 }
 
-struct Writer {
+struct EventWriter {
     shared: Arc<Shared>,
     client: Client,
     instance: String,
 }
 
-impl Writer {
+impl EventWriter {
     async fn run(self, leading: Signal) {
         loop {
             leading.until(|term| term != 0).await;
@@ -146,24 +146,24 @@ impl Writer {
         }
     }
 
-    async fn write(&self, due: &Due) -> Outcome {
+    async fn write(&self, due: &Due) -> EventOutcome {
         let error = match self.send(due).await {
-            Ok(before) => return Outcome::Wrote { before },
+            Ok(before) => return EventOutcome::Wrote { before },
             Err(error) => error,
         };
         let failures = due.failures + 1;
         match error {
             kube::Error::Api(status) if (400..500).contains(&status.code) && ![409, 429].contains(&status.code) => {
                 warn!(object = %due.report.key, reason = %status.message, "an event was refused");
-                Outcome::Refused
+                EventOutcome::Refused
             }
             error if failures >= TRIES => {
                 warn!(object = %due.report.key, error = in_words(&error), "an event could not be written");
-                Outcome::Refused
+                EventOutcome::Refused
             }
             error => {
                 debug!(object = %due.report.key, error = in_words(&error), failures, "an event could not be written; trying again");
-                Outcome::Failed { again: BACKOFF.delay(failures, &self.shared.env) }
+                EventOutcome::Failed { again: BACKOFF.delay(failures, &self.shared.env) }
             }
         }
     }

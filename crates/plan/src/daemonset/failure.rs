@@ -7,7 +7,7 @@ const PASSING: i64 = 10;
 
 /// What failed, and since when.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct StepFailure {
     /// What to tell.
     pub text: String,
     since: i64,
@@ -16,7 +16,7 @@ pub struct Failure {
     until: i64,
 }
 
-impl Failure {
+impl StepFailure {
     /// The same step failed again, or for the first time. `is_servers`: the API server said that the trouble is its own
     /// (5xx), which a webhook that cannot be called looks like too.
     ///
@@ -50,8 +50,8 @@ impl Failure {
 mod tests {
     use super::*;
 
-    fn next(before: Option<&Failure>, is_servers: bool, now: i64) -> Failure {
-        Failure::after(before, "no".into(), is_servers, now)
+    fn next(before: Option<&StepFailure>, is_servers: bool, now: i64) -> StepFailure {
+        StepFailure::after(before, "no".into(), is_servers, now)
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(super) enum Next {
 
 /// What came of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum EventOutcome {
     /// Done, on top of so many that were counted before us.
     Wrote { before: u32 },
     /// It is never to be taken.
@@ -154,19 +154,19 @@ impl Correlator {
     }
 
     /// Takes in what came of writing an Event.
-    pub(super) fn wrote(&mut self, due: &Due, outcome: Outcome, now: Instant) {
+    pub(super) fn wrote(&mut self, due: &Due, outcome: EventOutcome, now: Instant) {
         let id = (due.report.about.kind, due.report.key.clone());
         let Some(object) = self.objects.get_mut(&id).filter(|object| object.uid == due.report.uid) else { return };
         let source = &mut object.sources[due.report.event_type as usize];
         let Some(series) = source.series.get_mut(&due.series) else { return };
         match outcome {
-            Outcome::Failed { again } => {
+            EventOutcome::Failed { again } => {
                 series.failures += 1;
                 series.not_before = now + again;
                 return;
             }
-            Outcome::Wrote { before } => series.before = Some(before),
-            Outcome::Refused => {}
+            EventOutcome::Wrote { before } => series.before = Some(before),
+            EventOutcome::Refused => {}
         }
         (series.written, series.failures, series.not_before) = (due.count, 0, now + PACE);
         source.bucket.take(now);

@@ -48,7 +48,7 @@ impl Story {
                 Next::Write(due) => {
                     let name = due.report.key.name.to_string();
                     self.written.push((name, due.report.reason, due.is_combined, due.count));
-                    self.correlator.wrote(&due, Outcome::Wrote { before: 0 }, self.now);
+                    self.correlator.wrote(&due, EventOutcome::Wrote { before: 0 }, self.now);
                 }
                 Next::WaitUntil(at) if at <= end => {
                     assert!(at > self.now, "it would turn in circles");
@@ -153,12 +153,12 @@ fn what_failed_is_tried_again_and_what_is_refused_is_not() {
     story.say(report("a", "R", "words"));
     let Next::Write(due) = story.correlator.next(story.now) else { panic!("it may be written") };
     let again = Duration::from_secs(7);
-    story.correlator.wrote(&due, Outcome::Failed { again }, story.now);
+    story.correlator.wrote(&due, EventOutcome::Failed { again }, story.now);
     let Next::WaitUntil(at) = story.correlator.next(story.now) else { panic!("later") };
     assert_eq!(at, story.now + again);
     let Next::Write(due) = story.correlator.next(at) else { panic!("again") };
     assert_eq!((due.failures, due.count), (1, 1));
-    story.correlator.wrote(&due, Outcome::Refused, at);
+    story.correlator.wrote(&due, EventOutcome::Refused, at);
     assert!(matches!(story.correlator.next(at), Next::WaitUntil(later) if later > at + again));
 }
 

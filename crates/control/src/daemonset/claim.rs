@@ -28,7 +28,7 @@ pub(super) fn own_revisions(io: &Io, set: &Set) -> Vec<Arc<SetRevision>> {
 
 /// Takes in pods and revisions that the set selects and nobody owns, and lets go of pods that somebody relabelled.
 /// False if something was changed meanwhile: then it is to be looked at again.
-pub(super) async fn own(io: &Io, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
+pub(super) async fn claim(io: &Io, set: &Set, memory: &mut Memory) -> Result<bool, kube::Error> {
     let mut is_all_done = true;
     let owner = owner(&set.meta.key.name, &set.meta.uid);
     let namespace = &set.meta.key.namespace;
@@ -45,15 +45,15 @@ pub(super) async fn own(io: &Io, set: &Set, memory: &mut Memory) -> Result<bool,
     let revisions = io.revisions.find(Revision::ORPHANS, namespace).into_iter().map(SetRevision::new);
     let is_lost = |known: &Arc<SetRevision>| {
         let has_successor = mine.iter().any(|own| own.replaces(&known.meta.key.name));
-        !has_successor && may_take_in(set, known, &pods)
+        !has_successor && is_adoptable(set, known, &pods)
     };
     let lost: Vec<_> = revisions.filter(is_lost).collect();
     if (!orphans.is_empty() || !lost.is_empty()) && may_adopt(&io.sets_api(set), &set.meta).await? {
         for pod in orphans {
-            is_all_done &= give(io, set, memory, pod, adoption(&owner, &pod.meta)).await?;
+            is_all_done &= change_owner(io, set, memory, pod, adoption(&owner, &pod.meta)).await?;
         }
         for revision in &lost {
-            is_all_done &= give_revision(io, set, memory, revision).await?;
+            is_all_done &= adopt_revision(io, set, memory, revision).await?;
         }
     }
     let owned = io.pods.find(Pod::BY_OWNER, &set.meta.uid);
@@ -62,12 +62,12 @@ pub(super) async fn own(io: &Io, set: &Set, memory: &mut Memory) -> Result<bool,
             is_all_done = false;
             continue;
         }
-        is_all_done &= give(io, set, memory, pod, release(&set.meta.uid, &pod.meta)).await?;
+        is_all_done &= change_owner(io, set, memory, pod, release(&set.meta.uid, &pod.meta)).await?;
     }
     Ok(is_all_done)
 }
 
-async fn give(io: &Io, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
+async fn change_owner(io: &Io, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) -> Result<bool, kube::Error> {
     info!(set = %set.meta.key, pod = %pod.meta.key.name, "changing its owner");
     let (key, node) = (&pod.meta.key, pod.node.clone().unwrap_or_else(|| Arc::from("")));
     let object = format!("Pod {}", key.name);
@@ -92,7 +92,7 @@ async fn give(io: &Io, set: &Set, memory: &mut Memory, pod: &Pod, patch: Value) 
     memory.failures.note(io, set, (Step::Owners, &object), given).map(|_| true)
 }
 
-async fn give_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
+async fn adopt_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
     let meta = &revision.meta;
     let object = format!("ControllerRevision {}", meta.key.name);
     let (history, owner) = (io.history(set), owner(&set.meta.key.name, &set.meta.uid));
@@ -143,7 +143,7 @@ pub(super) fn selects<'l>(set: &Set, label: impl Fn(&str) -> Option<&'l str>) ->
 
 /// Whether a revision is nobody's, and may become a set's. Anybody who may write revisions can leave one that a set selects:
 /// it is taken in only if the set says the same, or a pod that is the set's, or becomes so, was made of it.
-pub(super) fn may_take_in(set: &Set, revision: &SetRevision, pods: &[Arc<Pod>]) -> bool {
+pub(super) fn is_adoptable(set: &Set, revision: &SetRevision, pods: &[Arc<Pod>]) -> bool {
     let name = &revision.meta.key.name;
     let is_of_set = |pod: &Arc<Pod>| match &pod.owner {
         Some(owner) => *owner == set.meta.uid,
