@@ -7,7 +7,7 @@
 use dapple_api::selector::Selector;
 use dapple_edit::go_json;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 
@@ -16,7 +16,6 @@ use crate::writes::outcome::{Outcome, Writer, version_of};
 
 /// The revisions of a namespace.
 pub struct History {
-    client: Client,
     api: Api<ControllerRevision>,
     writer: Writer,
 }
@@ -25,7 +24,7 @@ impl History {
     /// Those of this namespace.
     pub fn new(client: &Client, namespace: &str) -> Self {
         let api = Api::namespaced(client.clone(), namespace);
-        Self { client: client.clone(), writer: Writer::new(client, &api), api }
+        Self { writer: Writer::new(client, &api), api }
     }
 
     /// One of this name.
@@ -40,44 +39,38 @@ impl History {
     }
 
     /// Makes one.
-    pub async fn create(&self, object: &Value) -> Result<ControllerRevision, Error> {
-        let body = go_json::encode(object).into_bytes();
-        let request = kube::core::Request::new(self.api.resource_url()).create(&PostParams::default(), body);
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+    pub async fn create(&self, object: &Value) -> Outcome {
+        self.writer.create(go_json::encode(object).into_bytes()).await
     }
 
     /// Gives one another number, at this version of it.
-    pub async fn renumber(
-        &self,
-        (name, version): (&str, u64),
-        number: i64,
-        annotations: &Value,
-    ) -> Result<ControllerRevision, Error> {
+    pub async fn renumber(&self, (name, version): (&str, u64), number: i64, annotations: &Value) -> Outcome {
         let metadata = json!({"resourceVersion": version.to_string(), "annotations": annotations});
         let patch = json!({"metadata": metadata, "revision": number});
-        self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+        self.writer.patch(name, None, &Patch::Merge(patch)).await
     }
 
     /// Patches one. The patch names what it is meant for.
-    pub async fn patch(&self, name: &str, patch: Value) -> Result<ControllerRevision, Error> {
-        self.api.patch(name, &PatchParams::default(), &Patch::Strategic(patch)).await
+    pub async fn patch(&self, name: &str, patch: Value) -> Outcome {
+        self.writer.patch(name, None, &Patch::Strategic(patch)).await
     }
 
-    /// Makes one in place of another, which says the same: `replacement` follows from the old one. Nothing if that is gone.
+    /// Makes one in place of another, which says the same: `replacement` follows from the old one. Returns its name and what
+    /// came of it; nothing if the old one is gone.
     pub async fn replace(
         &self,
         name: &str,
         replacement: impl FnOnce(&Value) -> Value,
-    ) -> Result<Option<ControllerRevision>, Error> {
+    ) -> Result<Option<(String, Outcome)>, Error> {
         let Some(old) = self.find(name).await? else { return Ok(None) };
         let new = replacement(&serde_json::to_value(&old).map_err(Error::SerdeError)?);
-        match self.create(&new).await {
+        let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let outcome = match self.create(&new).await {
             // Made before, and not seen yet.
-            Err(Error::Api(error)) if error.code == 409 => {
-                self.api.get(new["metadata"]["name"].as_str().unwrap_or_default()).await.map(Some)
-            }
-            answer => answer.map(Some),
-        }
+            Outcome::NameTaken => self.version(&name).await?.map_or(Outcome::Missing, Outcome::Written),
+            outcome => outcome,
+        };
+        Ok(Some((name, outcome)))
     }
 
     /// Whether the API server would take any change of one.

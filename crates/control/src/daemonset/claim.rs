@@ -18,7 +18,7 @@ use super::steps::Step;
 use super::{Set, SetRevision};
 use crate::claims::{adoption, may_adopt, release};
 use crate::slim::{Key, Pod, Revision};
-use crate::writes::outcome::{Outcome, is_refusal, version_of};
+use crate::writes::outcome::Outcome;
 
 /// The revisions that are the set's own.
 pub(super) fn own_revisions(io: &Io, set: &Set) -> Vec<Arc<SetRevision>> {
@@ -97,27 +97,29 @@ async fn adopt_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetR
     let object = format!("ControllerRevision {}", meta.key.name);
     let (history, owner) = (io.history(set), owner(&set.meta.key.name, &set.meta.uid));
     match history.patch(&meta.key.name, adoption(&owner, meta)).await {
-        Ok(written) => {
-            io.revisions.wrote(&meta.key, version_of(&written.metadata));
+        Outcome::Written(version) => {
+            io.revisions.wrote(&meta.key, version);
             memory.revisions.wrote(Key::clone(&meta.key));
             memory.failures.note(io, set, (Step::Owners, &object), Ok(())).map(|_| true)
         }
-        Err(kube::Error::Api(error)) if error.code == 409 => {
+        Outcome::Conflict | Outcome::NameTaken => {
             if let Some(version) = history.version(&meta.key.name).await? {
                 io.revisions.wrote(&meta.key, version);
                 memory.revisions.wrote(Key::clone(&meta.key));
             }
             Ok(false)
         }
-        Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
+        Outcome::Missing | Outcome::Gone => Ok(true),
         // Nobody can change it: what it says is kept in one of the set's own.
-        Err(kube::Error::Api(error)) if error.code == 422 => {
+        outcome if outcome.is_invalid() => {
             let replaced = replace(io, set, &mut memory.revisions, revision).await;
             memory.failures.note(io, set, (Step::Owners, &object), replaced).map(|_| true)
         }
         // Perhaps it is ours by now, and says what the set says: none is made before that is known.
-        Err(error) if !is_refusal(&error) => Err(error),
-        answer => memory.failures.note(io, set, (Step::Owners, &object), answer.map(|_| ())).map(|_| true),
+        Outcome::Unknown(error) => Err(error),
+        Outcome::Refused(error) => {
+            memory.failures.note::<()>(io, set, (Step::Owners, &object), Err(error)).map(|_| true)
+        }
     }
 }
 

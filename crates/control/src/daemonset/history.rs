@@ -26,7 +26,7 @@ use super::status::write_status;
 use super::steps::{self, Failures};
 use super::{Set, SetRevision};
 use crate::slim::{Key, Pod};
-use crate::writes::outcome::{Outcome, exactly, version_of};
+use crate::writes::outcome::{Outcome, exactly};
 
 /// Sees to it that the newest revision is what the set says. Nothing if it was written just now.
 pub(super) async fn settle_newest(
@@ -40,37 +40,42 @@ pub(super) async fn settle_newest(
     let find = |name: &str| revisions.iter().find(|known| *known.meta.key.name == *name).cloned();
     let history = io.history(set);
     let collisions = set.status.collision_count.unwrap_or(0);
-    let written = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
+    let (name, outcome) = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
         Step::Keep { name } => return Ok(find(&name)),
         Step::Renumber { name, number } => {
             let Some(found) = find(&name) else { return Ok(None) };
             let since = json!({SINCE_ANNOTATION: now.to_string()});
-            match history.renumber((&name, found.meta.version), number, &since).await {
-                Err(kube::Error::Api(error)) if error.code == 422 => {
-                    writes.unsound.insert(found.meta.uid.clone());
-                    return replace(io, set, writes, &found).await.map(|_| None);
-                }
-                answer => answer?,
+            let outcome = history.renumber((&name, found.meta.version), number, &since).await;
+            if outcome.is_invalid() {
+                writes.unsound.insert(found.meta.uid.clone());
+                return replace(io, set, writes, &found).await.map(|_| None);
             }
+            (name, outcome)
         }
         // A new set may have been left some that are not in our view yet: they are taken in first.
         Step::Create(_) if revisions.is_empty() && has_orphans(io, set).await? => return Ok(None),
         Step::Create(revision) => {
             let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
             let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
-            match history.create(&object).await {
-                Err(kube::Error::Api(error)) if error.code == 409 => {
-                    return collide(io, set, said, &revision, collisions).await.map(|()| None);
-                }
-                other => other?,
+            let outcome = history.create(&object).await;
+            if matches!(outcome, Outcome::NameTaken) {
+                return collide(io, set, said, &revision, collisions).await.map(|()| None);
             }
+            (revision.name, outcome)
         }
     };
-    let key = Key::new(&set.meta.key.namespace, &written.name_any());
-    info!(set = %set.meta.key, revision = %key.name, "revision written");
-    io.revisions.wrote(&key, version_of(&written.metadata));
-    writes.wrote(key);
-    Ok(None)
+    match outcome {
+        Outcome::Written(version) => {
+            let key = Key::new(&set.meta.key.namespace, &name);
+            info!(set = %set.meta.key, revision = %key.name, "revision written");
+            io.revisions.wrote(&key, version);
+            writes.wrote(key);
+            Ok(None)
+        }
+        // It is another one by now: the watch will tell.
+        Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => Ok(None),
+        Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+    }
 }
 
 /// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use dapple_edit::go_json;
 use dapple_plan::daemonset::revision::replacement;
-use kube::ResourceExt;
 use kube::api::Preconditions;
 use serde_json::Value;
 use tracing::info;
@@ -20,7 +19,7 @@ use super::memory::RevisionWrites;
 use super::steps::{Failures, Step};
 use super::{Set, SetRevision};
 use crate::slim::Key;
-use crate::writes::outcome::{Outcome, version_of};
+use crate::writes::outcome::Outcome;
 
 /// What failures call the revision that is yet to be made, or to become the newest.
 pub(super) const NEWEST: &str = "the newest ControllerRevision";
@@ -77,11 +76,18 @@ pub(super) async fn replace(
     let name = &revision.meta.key.name;
     let began = revision.as_revision(set, io.env.now()).began;
     let stand_in = |old: &Value| replacement(old, (&set.meta.key.name, &set.meta.uid), began);
-    let Some(written) = io.history(set).replace(name, stand_in).await? else { return Ok(false) };
-    info!(set = %set.meta.key, revision = %name, by = %written.name_any(), "a revision that nobody can change is replaced");
-    let key = Key::new(&set.meta.key.namespace, &written.name_any());
-    io.revisions.wrote(&key, version_of(&written.metadata));
-    writes.wrote(key);
+    let Some((by, outcome)) = io.history(set).replace(name, stand_in).await? else { return Ok(false) };
+    match outcome {
+        Outcome::Written(version) => {
+            info!(set = %set.meta.key, revision = %name, %by, "a revision that nobody can change is replaced");
+            let key = Key::new(&set.meta.key.namespace, &by);
+            io.revisions.wrote(&key, version);
+            writes.wrote(key);
+        }
+        // It is gone again, or has no place: looked at anew.
+        Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => {}
+        Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
+    }
     Ok(true)
 }
 

@@ -97,7 +97,7 @@ impl Writer {
         let params = DeleteParams { preconditions: only, ..DeleteParams::default() };
         let request = match self.request().delete(name, &params).map_err(Error::BuildRequest) {
             Ok(request) => in_brief(request),
-            Err(error) => return Outcome::Refused(error),
+            Err(error) => return outcome(Err(error)),
         };
         match self.client.request_status::<Brief>(request).await {
             Ok(answer) => answer.left().map_or(Outcome::Gone, |left| Outcome::Written(version_of(&left.metadata))),
@@ -108,6 +108,13 @@ impl Writer {
     async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<u64, Error> {
         let request = request.map_err(Error::BuildRequest)?;
         Ok(version_of(&self.client.request::<Brief>(in_brief(request)).await?.metadata))
+    }
+}
+
+impl Outcome {
+    /// Whether the API server takes no such change of the object, whatever its version: a field of it is immutable.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self, Self::Refused(Error::Api(status)) if status.code == 422)
     }
 }
 
@@ -131,6 +138,8 @@ pub fn outcome(answer: Result<u64, Error>) -> Outcome {
 pub fn is_refusal(error: &Error) -> bool {
     match error {
         Error::Api(status) => (400..500).contains(&status.code) || is_of_webhook(status),
+        // It was never sent.
+        Error::BuildRequest(_) => true,
         error => is_not_leading(error),
     }
 }
