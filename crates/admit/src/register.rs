@@ -433,7 +433,10 @@ impl Registrar {
             "clientConfig": self.reach.client_config(CONVERT, bundle), "conversionReviewVersions": ["v1"]}});
         let mut versions = crd["spec"]["versions"].clone();
         for version in versions.as_array_mut().into_iter().flatten() {
-            version["served"] = CONVERTED.served_versions().any(|served| version["name"] == served).into();
+            // Others are not ours to switch: a newer dapple may serve them, while replicas of both run.
+            if CONVERTED.served_versions().any(|served| version["name"] == served) {
+                version["served"] = true.into();
+            }
         }
         if says(&crd["spec"]["conversion"], &conversion) && versions == crd["spec"]["versions"] {
             return Ok(version_of(&crd));

@@ -28,7 +28,8 @@ use crate::writes::rate::Limits;
 /// How long work under way may take after a stop was asked for.
 const STOP_WITHIN: Duration = Duration::from_secs(15);
 
-/// After so long a family that broke begins anew: not at once, should it break again.
+/// After so long a family that broke, or was given up, may begin anew: not at once, should that happen again. To begin, all
+/// that it reads is listed.
 const BEGIN_ANEW_AFTER: Duration = Duration::from_secs(10);
 
 /// How long answers under way about health may take after that.
@@ -200,7 +201,8 @@ pub async fn work<F: Future<Output = ()>>(
 /// Serves a family whenever the cluster lets it, until stopped.
 async fn run_family(family: &'static Family, context: ControllerContext, readiness: Readiness) {
     let stop = context.stop.clone();
-    let served = Served::follow(family, &context, &stop);
+    // A life of its own: what happens to it concerns nothing else.
+    let served = Served::follow(family, &context, &stop.child_token());
     while !stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
         let ours = served.until_ours(|known| readiness.note(family.name, known));
@@ -208,18 +210,16 @@ async fn run_family(family: &'static Family, context: ControllerContext, readine
         readiness.note(family.name, false);
         let context = ControllerContext { stop: context.stop.child_token(), ..context.clone() };
         let mut work = std::pin::pin!(run_controllers(family, &context, || readiness.note(family.name, true)));
-        let is_broken = tokio::select! {
+        tokio::select! {
             biased;
-            () = &mut work => true,
-            () = served.until_not_ours() => false,
-        };
-        if is_broken {
-            // Or the manager stops.
-            tokio::select! { biased; () = stop.cancelled() => {}, () = tokio::time::sleep(BEGIN_ANEW_AFTER) => {} }
-        } else {
-            context.stop.cancel();
-            work.await;
+            () = &mut work => {}
+            () = served.until_not_ours() => {
+                readiness.note(family.name, true);
+                context.stop.cancel();
+                work.await;
+            }
         }
+        tokio::select! { biased; () = stop.cancelled() => {}, () = tokio::time::sleep(BEGIN_ANEW_AFTER) => {} }
     }
 }
 

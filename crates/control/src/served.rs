@@ -27,6 +27,10 @@ use crate::slim::Crd;
 const LOOK_AGAIN: Duration = Duration::from_secs(300);
 /// How soon to look again if the API server did not say how it stands.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
+/// Changes within this time are looked at once: a CRD is large, and two writers may fight over it.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// Where this is logged, whatever module it is in: people filter by it.
+const LOGGED_AS: &str = "dapple_control::family";
 
 /// Follows the CRDs that a family needs.
 pub(crate) struct Served {
@@ -70,12 +74,12 @@ impl Served {
             let state = self.state().await;
             self.metrics.family_serving(name, state == CrdState::Ours);
             if state == CrdState::Ours {
-                info!(family = name, "served");
+                info!(target: LOGGED_AS, family = name, "served");
                 return;
             }
             on_look(!state.is_unknown());
             if said.as_ref() != Some(&state) {
-                warn!(family = name, "off: {state}");
+                warn!(target: LOGGED_AS, family = name, "off: {state}");
             }
             tokio::select! { biased; _ = self.recovery.after(known) => {}, () = self.pause(&state) => {} }
             said = Some(state);
@@ -95,7 +99,11 @@ impl Served {
     /// After a look, until it is time for another.
     async fn pause(&self, state: &CrdState) {
         let at_most = if state.is_unknown() { ASK_AGAIN } else { LOOK_AGAIN };
-        tokio::select! { biased; () = self.changed.notified() => {}, () = tokio::time::sleep(at_most) => {} }
+        let changed = async {
+            self.changed.notified().await;
+            tokio::time::sleep(TOGETHER).await;
+        };
+        tokio::select! { biased; () = changed => {}, () = tokio::time::sleep(at_most) => {} }
     }
 
     /// How the cluster stands to the family's APIs.

@@ -16,6 +16,7 @@ use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::proof::Answer;
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
+use tracing::info;
 
 use super::Set;
 use super::io::Io;
@@ -151,7 +152,14 @@ fn record(io: &Io, set: &Set, memory: &mut Memory, action: &Action, key: Key, se
         }
         Remedy::Rename => *memory.pods.collisions.entry(action.node.clone()).or_default() += 1,
         Remedy::Replace => {
-            sent.error().into_iter().for_each(|error| io.reporter.say_unchangeable(set, &key.name, error));
+            let pod = &key.name;
+            match sent.error() {
+                Some(error) => {
+                    info!(set = %set.meta.key, %pod, error = in_words(error), "cannot be changed where it runs");
+                    io.reporter.say_unchangeable(set, pod, error);
+                }
+                None => info!(set = %set.meta.key, %pod, "somebody keeps it from being resized"),
+            }
             memory.pods.unchangeable.extend(io.pods.get(&key).map(|pod| pod.meta.uid.clone()));
         }
         Remedy::SetBack => refuse(io, set, memory, action, sent.error()),

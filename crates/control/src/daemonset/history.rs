@@ -58,8 +58,10 @@ pub(super) async fn settle_newest(
             let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
             let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
             let outcome = history.create(&object).await;
-            if matches!(outcome, Outcome::NameTaken) {
-                return collide(io, set, said, &revision, collisions).await.map(|()| None);
+            match outcome {
+                Outcome::NameTaken => return collide(io, set, said, &revision, collisions).await.map(|()| None),
+                Outcome::Missing => return Err(no_namespace(set)),
+                _ => {}
             }
             (revision.name, outcome)
         }
@@ -76,6 +78,12 @@ pub(super) async fn settle_newest(
         Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => Ok(None),
         Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
     }
+}
+
+/// There is nowhere to make a revision.
+fn no_namespace(set: &Set) -> kube::Error {
+    let message = format!("the namespace {} is not there", set.meta.key.namespace);
+    kube::Error::Api(kube::core::Status::failure(&message, "NotFound").with_code(404).boxed())
 }
 
 /// Whether there are revisions that the set selects, nobody owns, and that are not in our view: those that are have been

@@ -35,7 +35,7 @@ pub(super) async fn mend(
     writes.sound.retain(|uid| revisions.iter().any(|known| known.meta.uid == *uid));
     writes.unsound.retain(|uid| revisions.iter().any(|known| known.meta.uid == *uid));
     let is_there = |object: &str| revisions.iter().any(|known| object.ends_with(&*known.meta.key.name));
-    failures.keep(Step::Revisions, |object| object == NEWEST || is_there(object));
+    failures.keep(Step::Revisions, is_there);
     let mut has_written = false;
     for revision in revisions {
         let is_sound = go_json::is_plain(&revision.data) || writes.sound.contains(&revision.meta.uid);
@@ -83,12 +83,12 @@ pub(super) async fn replace(
             let key = Key::new(&set.meta.key.namespace, &by);
             io.revisions.wrote(&key, version);
             writes.wrote(key);
+            Ok(true)
         }
-        // It is gone again, or has no place: looked at anew.
-        Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => {}
-        Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
+        // It is gone again, or the namespace is.
+        Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => Ok(false),
+        Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
     }
-    Ok(true)
 }
 
 async fn drop_replaced(io: &Io, set: &Set, revision: &SetRevision) -> Result<(), kube::Error> {

@@ -147,12 +147,12 @@ async fn renew(io: &Io, news: &News, set: &Arc<Set>, memory: &mut Memory) -> Res
     let all = revisions.clone();
     revisions.retain(|old| !all.iter().any(|known| known.stands_in_for(old)));
     let settled = settle_newest(io, set, (&mut memory.revisions, &mut memory.said), &revisions).await;
-    let settled = memory.failures.note(io, set, (Step::Revisions, NEWEST), settled)?;
+    let settled = memory.failures.note(io, set, (Step::Newest, NEWEST), settled)?;
     let Some(update) = settled.unwrap_or_else(|| newest(&revisions)) else {
         // Nothing is known that a pod could be made of, or what was written is still to be seen.
         return Ok(if memory.failures.reason().is_some() { Renewed::Impossible } else { Renewed::Waits });
     };
-    memory.view.is_blocked = memory.failures.has(Step::Revisions, NEWEST);
+    memory.view.is_blocked = memory.failures.has(Step::Newest, NEWEST);
     let pods = io.pods.find(Pod::BY_OWNER, &set.meta.uid);
     let (current, is_gone) = current(set, &revisions, &update, &pods, io.env.now());
     memory.view.is_gone = is_gone;

@@ -19,7 +19,9 @@ use crate::writes::client::{in_words, is_not_leading};
 pub(super) enum Step {
     /// Changing whose a pod or a revision is.
     Owners,
-    /// Making a revision, numbering it anew, or replacing one that nobody can change.
+    /// Making the newest revision, or numbering one anew.
+    Newest,
+    /// Replacing a revision that nobody can change.
     Revisions,
     /// Dropping revisions that nobody needs.
     History,
@@ -32,10 +34,16 @@ impl Step {
     fn reason(self) -> &'static str {
         match self {
             Self::Owners => "FailedAdoption",
-            Self::Revisions => "FailedRevision",
+            Self::Newest | Self::Revisions => "FailedRevision",
             Self::History => "FailedHistory",
             Self::Images => "FailedImagePull",
         }
+    }
+
+    /// Whether something else is done in its place once it has failed: pods are made of the revision before. Then it is worth
+    /// waiting whether an error passes. Of other steps, the next object has its turn, and this one comes again.
+    fn has_substitute(self) -> bool {
+        self == Self::Newest
     }
 }
 
@@ -50,7 +58,7 @@ pub(super) struct Failures {
 
 impl Failures {
     /// What a step has come to. An error that is the answer to its own request is this step's alone: it is noted, and
-    /// nothing is returned. Any other ends the look, as does one of the API server itself that may pass.
+    /// nothing is returned. Any other ends the look, as does one of the API server itself that may pass, where that matters.
     pub(super) fn note<T>(
         &mut self,
         io: &Io,
@@ -70,7 +78,7 @@ impl Failures {
         let text = format!("{object}: {}", in_words(&error));
         let before = self.steps.get(&place);
         let is_new = before.is_none_or(|before| !before.is_own() || before.text != text);
-        let failure = StepFailure::after(before, text.clone(), is_servers(&error), io.now());
+        let failure = StepFailure::after(before, text.clone(), step.has_substitute() && is_servers(&error), io.now());
         let is_own = failure.is_own();
         self.steps.insert(place, failure);
         if !is_own {

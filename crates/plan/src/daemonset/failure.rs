@@ -17,16 +17,16 @@ pub struct StepFailure {
 }
 
 impl StepFailure {
-    /// The same step failed again, or for the first time. `is_servers`: the API server said that the trouble is its own
-    /// (5xx), which a webhook that cannot be called looks like too.
+    /// The same step failed again, or for the first time. `may_pass`: the API server said that the trouble is its own (5xx),
+    /// which a webhook that cannot be called looks like too, and something else is done once the step has failed.
     ///
     /// Invariant: nothing is done in place of what the step was to do because of an error that passes. With OnDelete, a pod
     /// that was made of the revision before would stay.
     #[must_use]
-    pub fn after(before: Option<&Self>, text: String, is_servers: bool, now: i64) -> Self {
+    pub fn after(before: Option<&Self>, text: String, may_pass: bool, now: i64) -> Self {
         let since = before.map_or(now, |before| before.since);
         let times = before.map_or(0, |before| before.times);
-        if is_servers && times == 0 && now - since < PASSING {
+        if may_pass && times == 0 && now - since < PASSING {
             return Self { text, since, times, until: now };
         }
         let wait = (RETRY.0 << times.min(5)).min(RETRY.1);
@@ -50,8 +50,8 @@ impl StepFailure {
 mod tests {
     use super::*;
 
-    fn next(before: Option<&StepFailure>, is_servers: bool, now: i64) -> StepFailure {
-        StepFailure::after(before, "no".into(), is_servers, now)
+    fn next(before: Option<&StepFailure>, may_pass: bool, now: i64) -> StepFailure {
+        StepFailure::after(before, "no".into(), may_pass, now)
     }
 
     #[test]
