@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::task::block_in_place;
+
 use super::*;
 use crate::slim::{Node, NodeWire};
 
@@ -94,8 +96,8 @@ async fn a_new_term_waits_for_a_list_of_its_own() {
 async fn one_that_is_slow_or_panics_harms_no_other() {
     let (cache, life, other_life) = (cache(), CancellationToken::new(), CancellationToken::new());
     let (release, is_released) = std::sync::mpsc::channel::<()>();
-    // It comes back from the first change when nobody can release it any more.
-    let slow = Opened(cache.clone()).subscribe(&life, move |_| _ = is_released.recv());
+    // It comes back from the first change when nobody can release it any more. Its thread takes no other task with it.
+    let slow = Opened(cache.clone()).subscribe(&life, move |_| _ = block_in_place(|| is_released.recv()));
     let panicking = Opened(cache.clone()).subscribe(&other_life, |_| panic!("meant"));
     let (subscription, seen) = subscribe(&cache, &life);
     cache.take_in(Event::Init);
@@ -136,7 +138,7 @@ async fn a_kind_that_is_not_installed_is_not_empty_but_unknown() {
 async fn a_write_counts_as_seen_once_the_subscriber_was_told() {
     let (cache, life) = (cache(), CancellationToken::new());
     let (release, is_released) = std::sync::mpsc::channel::<()>();
-    let slow = Opened(cache.clone()).subscribe(&life, move |_| _ = is_released.recv());
+    let slow = Opened(cache.clone()).subscribe(&life, move |_| _ = block_in_place(|| is_released.recv()));
     cache.take_in(Event::Init);
     cache.take_in(Event::InitDone);
     let key = Key::new("", "a");
