@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::properties::STRAGGLER;
 use super::view::{
     Asked, begins, has_custom_taint, has_ended, is_available, is_begun, is_changing, is_deletion, is_owned_by, name_of,
-    node_of,
+    node_of, tolerates_all,
 };
 use super::{NAME, NAMESPACE, SETS};
 use crate::health::illness_of;
@@ -260,7 +260,11 @@ impl Rollout {
             |pod: &Arc<Value>| !self.numbers.contains_key(text(&pod["metadata"]["annotations"][REVISION_ANNOTATION]));
         let was_unwell = |before: &&Arc<Value>| !is_ready(&place.node) || !is_ready(before);
         let deleted: Option<Arc<Value>> = write.change.previous.as_ref().filter(was_unwell).cloned();
+        // A node that is Ready counts without an available pod, whatever taints it has that the set tolerates.
+        let was_down = write.change.previous.as_ref().is_some_and(|before| !is_available(before, set, write.at));
+        let counts_itself = tolerates_all(set) && is_ready(&place.node) && was_down && !place.is_served(set, write.at);
         let has_slot = self.counted.contains_key(&name)
+            || counts_itself
             || is_lately(self.until.get(&name))
             || is_lately(self.turned.get(&name))
             || self.may_count_again(place, write.at, asked)
