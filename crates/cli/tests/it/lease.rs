@@ -59,8 +59,8 @@ async fn a_late_write_of_a_deposed_leader_changes_nothing() {
     let second = Manager::start(cluster.admin_kubeconfig(), cluster.log("second"));
     eventually("the standby has its caches", || async {
         let log = second.log_text();
-        // Of nodes, groups, DaemonSets, revisions and pods.
-        if log.matches("first full view").count() == 5 { Ok(()) } else { Err(log) }
+        // Of nodes, groups, DaemonSets, revisions, pods and CRDs.
+        if log.matches("first full view").count() == 6 { Ok(()) } else { Err(log) }
     })
     .await;
 
