@@ -1,6 +1,10 @@
 //! A node's link to this machine.
 
-use std::{net::Ipv4Addr, process::Command};
+use std::{
+    net::Ipv4Addr,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use super::inside::run_tool;
 use crate::{
@@ -13,6 +17,9 @@ pub(super) const API_PORT: u16 = 6443;
 /// The same address inside every node, on its loopback device: the only endpoint of the `kubernetes` service.
 pub(super) const API_ADDRESS: &str = "10.255.255.1";
 
+/// So many nodes have addresses of their own.
+const NUMBERS: u16 = 2_000;
+
 /// Addresses of one node: a link of two addresses, and a range for pods.
 #[derive(Debug, Clone)]
 pub(super) struct Network {
@@ -23,9 +30,14 @@ pub(super) struct Network {
 
 impl Network {
     /// Addresses that no other link of this machine uses: of 198.18.0.0/15 (set aside for benchmarks) and 10.88.0.0/13.
+    ///
+    /// They are in use only once they are linked, a while later: so each node of each process begins to look elsewhere.
     pub(super) fn choose() -> Result<Self> {
+        static CHOSEN: AtomicU32 = AtomicU32::new(0);
+        let first = std::process::id().wrapping_mul(17).wrapping_add(CHOSEN.fetch_add(1, Ordering::Relaxed));
         let used = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
-        let free = (0..2000_u16).find(|number| !used.contains(&format!(" {}\n", Self::numbered(*number).host)));
+        let mut numbers = (0..NUMBERS).map(|number| ((first % u32::from(NUMBERS)) as u16 + number) % NUMBERS);
+        let free = numbers.find(|number| !used.contains(&format!(" {}\n", Self::numbered(*number).host)));
         free.map(Self::numbered).ok_or(Error::Interrupted { what: "looking for a free network" })
     }
 
@@ -73,5 +85,7 @@ mod tests {
         assert_eq!(one.pod_cidr(), "10.88.0.0/24");
         assert_eq!(two.pod_cidr(), "10.95.207.0/24");
         assert_ne!(one.node, two.node);
+        let (first, second) = (Network::choose().unwrap(), Network::choose().unwrap());
+        assert_ne!(first.number, second.number, "neither is linked yet");
     }
 }
