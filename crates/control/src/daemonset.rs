@@ -66,7 +66,6 @@ pub const FAMILY: Family = Family {
     needs: &[&kinds::DAEMON_SET],
     is_adoptable: true,
     controllers: &[Controller {
-        name: NAME,
         reads: &[kinds::DAEMON_SET.at, kinds::CONTROLLER_REVISION, kinds::POD, kinds::NODE],
         start: |context| started(DaemonSets::start(context), context),
     }],

@@ -34,8 +34,6 @@ pub struct Family {
 
 /// A controller of a family.
 pub struct Controller {
-    /// Its name in logs and metrics.
-    pub name: &'static str,
     /// The kinds that it subscribes to.
     pub reads: &'static [KindInfo],
     /// Subscribes, and begins.

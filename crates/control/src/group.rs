@@ -33,7 +33,6 @@ pub const FAMILY: Family = Family {
     needs: &[&kinds::NODE_GROUP],
     is_adoptable: false,
     controllers: &[Controller {
-        name: Groups::NAME,
         reads: &[kinds::NODE_GROUP.at, kinds::NODE],
         start: |context| started(Groups::start(context), context),
     }],

@@ -51,3 +51,8 @@ pub fn running_images(pod: &Value) -> impl Iterator<Item = &str> {
 pub fn is_out_of_service(node: &Value) -> bool {
     list(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == OUT_OF_SERVICE)
 }
+
+/// Whether a pod, or one of this template, tolerates every taint.
+pub fn tolerates_all(pod: &Value) -> bool {
+    list(&pod["spec"]["tolerations"]).iter().any(|known| known["key"].is_null())
+}

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use crate::health::{self, illness_of};
 use crate::hook;
 use crate::kubelet::{Status, status};
-use crate::object::{asked_node, is_out_of_service, is_ready, is_terminating, list, path_of, running_images, text};
+use crate::object::{
+    asked_node, is_out_of_service, is_ready, is_terminating, path_of, running_images, text, tolerates_all,
+};
 use crate::server::{Change, ChangeKind};
 use crate::sim::{Actor, Sim};
 
@@ -254,9 +256,8 @@ pub fn turn(sim: &Sim) {
 /// Whether the node of a pod is gone, or out of service and not tolerated.
 fn is_abandoned(sim: &Sim, pod: &Value) -> bool {
     let node = text(&pod["spec"]["nodeName"]);
-    let tolerates_all = list(&pod["spec"]["tolerations"]).iter().any(|known| known["key"].is_null());
     let found = sim.server.get("nodes", "", node);
-    !node.is_empty() && found.is_none_or(|node| is_out_of_service(&node) && !is_ready(&node) && !tolerates_all)
+    !node.is_empty() && found.is_none_or(|node| is_out_of_service(&node) && !is_ready(&node) && !tolerates_all(pod))
 }
 
 fn remove(sim: &Sim, pod: &Value) {

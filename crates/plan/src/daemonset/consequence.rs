@@ -2,6 +2,7 @@
 
 use super::cell::Act;
 use super::stale::Stale;
+use crate::backoff;
 
 /// How long a node is left alone after a refusal, at first and at most, in seconds.
 const SET_BACK: (i64, i64) = (10, 300);
@@ -132,10 +133,9 @@ impl Refusal {
             Act::Delete(_) => ("FailedDelete", "deleted"),
             Act::Mark(_) | Act::Gate { .. } | Act::Edit | Act::Resize | Act::ClearResize => ("FailedUpdate", "changed"),
         };
-        let times = before.map_or(0, |before| before.times);
-        let wait = (SET_BACK.0 << times.min(5)).min(SET_BACK.1);
+        let times = before.map_or(0, |before| before.times).saturating_add(1);
         let text = format!("the pod on {node} cannot be {what}: {error}");
-        Self { reason, text, times: times.saturating_add(1), until: now.saturating_add(wait) }
+        Self { reason, text, times, until: now.saturating_add(backoff::wait(SET_BACK, times)) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A step that fails: from when on that is the step's own failure, and when it is tried again.
 
+use crate::backoff;
+
 /// The first wait before a step that failed is tried again, and the longest, in seconds.
 const RETRY: (i64, i64) = (2, 60);
 /// For so many seconds an error of the API server itself is taken for one that passes.
@@ -29,8 +31,8 @@ impl StepFailure {
         if may_pass && times == 0 && now - since < PASSING {
             return Self { text, since, times, until: now };
         }
-        let wait = (RETRY.0 << times.min(5)).min(RETRY.1);
-        Self { text, since, times: times.saturating_add(1), until: now.saturating_add(wait) }
+        let times = times.saturating_add(1);
+        Self { text, since, times, until: now.saturating_add(backoff::wait(RETRY, times)) }
     }
 
     /// Whether it is the step's own failure: the other steps go on without it.

@@ -23,6 +23,7 @@ use super::judge::{Cell, Chore, Verdict};
 use super::placement::{Holding, Limits, Placement, Prospect};
 use super::renderings::Renderings;
 use super::tally::{Sets, Tally};
+use crate::backoff;
 use crate::mutant::{Mutant, is_on};
 
 /// The first wait before a pod that ended is made anew, and the longest, in seconds.
@@ -386,7 +387,7 @@ fn action(rank: &Rank, (pod, act): &Chore) -> Action {
 
 /// How long to wait after so many ends in a row.
 fn pause(ended: u32) -> i64 {
-    RETRY.0.checked_shl(ended.saturating_sub(1)).filter(|pause| *pause > 0).unwrap_or(RETRY.1).min(RETRY.1)
+    backoff::wait(RETRY, ended)
 }
 
 #[cfg(test)]

@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::properties::STRAGGLER;
 use super::view::{
     Asked, begins, has_custom_taint, has_ended, is_available, is_begun, is_changing, is_deletion, is_owned_by, name_of,
-    node_of, tolerates_all,
+    node_of,
 };
 use super::{NAME, NAMESPACE, SETS};
 use crate::health::illness_of;
-use crate::object::{is_out_of_service, is_ready, is_terminating, list, ready_of, running_images, text};
+use crate::object::{is_out_of_service, is_ready, is_terminating, list, ready_of, running_images, text, tolerates_all};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Actor, Write};
 
@@ -262,7 +262,10 @@ impl Rollout {
         let deleted: Option<Arc<Value>> = write.change.previous.as_ref().filter(was_unwell).cloned();
         // A node that is Ready counts without an available pod, whatever taints it has that the set tolerates.
         let was_down = write.change.previous.as_ref().is_some_and(|before| !is_available(before, set, write.at));
-        let counts_itself = tolerates_all(set) && is_ready(&place.node) && was_down && !place.is_served(set, write.at);
+        let counts_itself = tolerates_all(&set["spec"]["template"])
+            && is_ready(&place.node)
+            && was_down
+            && !place.is_served(set, write.at);
         let has_slot = self.counted.contains_key(&name)
             || counts_itself
             || is_lately(self.until.get(&name))

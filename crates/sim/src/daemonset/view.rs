@@ -90,12 +90,6 @@ pub(super) fn is_as_asked(pod: &Value, set: &Value, node: &Value) -> bool {
     has["image"] == wanted["image"] && has["env"][0]["value"] == cache_for(set, node)
 }
 
-/// Whether pods of a set may start whatever taints a node has.
-pub(super) fn tolerates_all(set: &Value) -> bool {
-    let tolerations = list(&set["spec"]["template"]["spec"]["tolerations"]);
-    tolerations.iter().any(|known| known["operator"] == "Exists" && known["key"].is_null())
-}
-
 /// Whether something belongs to this very set.
 pub(super) fn is_owned_by(object: &Value, set: &Value) -> bool {
     let owners = list(&object["metadata"]["ownerReferences"]);
