@@ -184,7 +184,7 @@ impl Story {
         let mut seen = BTreeMap::new();
         for pod in pods {
             if !is_ready(&pod) || !is_at_rest(&pod) || pod.metadata.deletion_timestamp.is_some() {
-                return Err(format!("{} is not there yet", pod.name_any()));
+                return Err(format!("{} is not there yet: {}", pod.name_any(), state_of(&pod)));
             }
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
             let node = self.short(&node);
@@ -278,6 +278,15 @@ fn is_at_rest(pod: &Pod) -> bool {
         let runs = |name: &str, image: &str| statuses().any(|is| is.name == name && is.image == image);
         are_open && spec.containers.iter().all(|known| runs(&known.name, known.image.as_deref().unwrap_or_default()))
     })
+}
+
+/// What tells why a pod is not at rest.
+fn state_of(pod: &Pod) -> String {
+    let (meta, status) = (&pod.metadata, pod.status.as_ref());
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let (node, image) = (wanted_node(pod), look_at(pod).image);
+    let (labels, asked) = (&meta.labels, &meta.deletion_timestamp);
+    format!("of {image} on {node:?}, labels {labels:?}, deletion {asked:?}, {conditions:?}")
 }
 
 /// The node of a pod, or the one that it waits for.
