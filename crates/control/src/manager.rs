@@ -158,12 +158,12 @@ pub async fn work<F: Future<Output = ()>>(
     let shared = Shared {
         plain,
         guarded: clients.of("webhooks"),
-        leading: leading.clone(),
-        recovery: recovery.clone(),
-        caches: caches.clone(),
+        leading,
+        recovery,
+        caches,
         readiness: readiness.clone(),
         metrics: metrics.clone(),
-        env: env.clone(),
+        env,
         stop: stop.clone(),
     };
     for family in &options.families {
@@ -174,18 +174,7 @@ pub async fn work<F: Future<Output = ()>>(
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
     let mut families = JoinSet::new();
     for family in &options.families {
-        let context = ControllerContext {
-            client: clients.of(family.name),
-            env: env.clone(),
-            metrics: metrics.clone(),
-            recorder: recorder.clone(),
-            gates: options.gates.clone(),
-            workers: options.workers,
-            leading: leading.clone(),
-            recovery: recovery.clone(),
-            caches: caches.clone(),
-            stop: stop.clone(),
-        };
+        let context = context_of(family, &shared, &clients, &recorder, &options);
         families.spawn(run_family(family, context, readiness.clone()));
     }
     // The lease is held while work under way ends.
@@ -196,6 +185,28 @@ pub async fn work<F: Future<Output = ()>>(
         }
     };
     tokio::join!(elector.run(stop, idle), beside(shared));
+}
+
+/// What the controllers of a family work with.
+fn context_of(
+    family: &Family,
+    shared: &Shared,
+    clients: &Guarded,
+    recorder: &Arc<Recorder>,
+    options: &Options,
+) -> ControllerContext {
+    ControllerContext {
+        client: clients.of(family.name),
+        env: shared.env.clone(),
+        metrics: shared.metrics.clone(),
+        recorder: recorder.clone(),
+        gates: options.gates.clone(),
+        workers: options.workers,
+        leading: shared.leading.clone(),
+        recovery: shared.recovery.clone(),
+        caches: shared.caches.clone(),
+        stop: shared.stop.clone(),
+    }
 }
 
 /// Serves a family whenever the cluster lets it, until stopped.

@@ -251,15 +251,7 @@ impl Run {
         }
         match event {
             Event::User(edit) => _ = self.edit(Actor::User, edit),
-            Event::Node(edit) => {
-                let (_, node) = self.edit(Actor::World, edit);
-                // A kubelet that begins looks at all that is bound to its node.
-                if edit.method == Method::POST {
-                    let pods = self.pods_on(text(&node["metadata"]["name"]));
-                    self.sim.with_world(|world| world.wake(&pods, Instant::now()));
-                    self.sim.bell.notify_one();
-                }
-            }
+            Event::Node(edit) => self.change_node(edit),
             Event::NodeReady { node, is_ready } => {
                 self.sim.with_world(|world| world.is_well(node));
                 health::set_ready(&self.sim, node, if *is_ready { "True" } else { "False" });
@@ -316,6 +308,16 @@ impl Run {
             Event::Allow => self.sim.server.allow(),
             Event::Checkpoint => self.sim.check(),
             Event::Crd { name, is_there } => self.sim.set_served(name, *is_there),
+        }
+    }
+
+    fn change_node(&mut self, edit: &Edit) {
+        let (_, node) = self.edit(Actor::World, edit);
+        // A kubelet that begins looks at all that is bound to its node.
+        if edit.method == Method::POST {
+            let pods = self.pods_on(text(&node["metadata"]["name"]));
+            self.sim.with_world(|world| world.wake(&pods, Instant::now()));
+            self.sim.bell.notify_one();
         }
     }
 
