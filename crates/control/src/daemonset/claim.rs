@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dapple_plan::daemonset::failure::Step;
 use dapple_plan::daemonset::pod::{REVISION_ANNOTATION, owner};
 use dapple_plan::daemonset::revision::{has_same_template, hash_of, says_the_same, spec_of};
 use dapple_plan::mutant::{Mutant, is_on};
@@ -14,7 +15,7 @@ use super::known::revision_of;
 use super::memory::Memory;
 use super::mend::replace;
 use super::pod::hash_label;
-use super::steps::Step;
+use super::steps::note;
 use super::{Set, SetRevision};
 use crate::claims::{adoption, may_adopt, release};
 use crate::slim::{Key, Pod, Revision};
@@ -89,7 +90,7 @@ async fn change_owner(io: &Io, set: &Set, memory: &mut Memory, pod: &Pod, patch:
         }
         Outcome::Refused(error) => Err(error),
     };
-    memory.failures.note(io, set, (Step::Owners, &object), given).map(|_| true)
+    note(&mut memory.failures, (io, set), (Step::Owners, &object), given).map(|_| true)
 }
 
 async fn adopt_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetRevision) -> Result<bool, kube::Error> {
@@ -100,7 +101,7 @@ async fn adopt_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetR
         Outcome::Written(version) => {
             io.revisions.wrote(&meta.key, version);
             memory.revisions.wrote(Key::clone(&meta.key));
-            memory.failures.note(io, set, (Step::Owners, &object), Ok(())).map(|_| true)
+            note(&mut memory.failures, (io, set), (Step::Owners, &object), Ok(())).map(|_| true)
         }
         Outcome::Conflict | Outcome::NameTaken => {
             if let Some(version) = history.version(&meta.key.name).await? {
@@ -113,12 +114,12 @@ async fn adopt_revision(io: &Io, set: &Set, memory: &mut Memory, revision: &SetR
         // Nobody can change it: what it says is kept in one of the set's own.
         outcome if outcome.is_invalid() => {
             let replaced = replace(io, set, &mut memory.revisions, revision).await;
-            memory.failures.note(io, set, (Step::Owners, &object), replaced).map(|_| true)
+            note(&mut memory.failures, (io, set), (Step::Owners, &object), replaced).map(|_| true)
         }
         // Perhaps it is ours by now, and says what the set says: none is made before that is known.
         Outcome::Unknown(error) => Err(error),
         Outcome::Refused(error) => {
-            memory.failures.note::<()>(io, set, (Step::Owners, &object), Err(error)).map(|_| true)
+            note::<()>(&mut memory.failures, (io, set), (Step::Owners, &object), Err(error)).map(|_| true)
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::layout::Proof;
-use dapple_plan::daemonset::revision::{Step, object, settle};
+use dapple_plan::daemonset::revision::{Settled, object, settle};
 use dapple_plan::daemonset::status::Problem;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -116,13 +116,13 @@ fn newest(set: &Set, revisions: &mut Vec<Arc<SetRevision>>, now: Timestamp) -> R
     let collisions = set.status.collision_count.unwrap_or(0);
     let place_of = |name: &str| known.iter().position(|known| known.name == name).ok_or("a revision is lost");
     let place = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
-        Step::Keep { name } => place_of(&name)?,
-        Step::Renumber { name, number } => {
+        Settled::Keep { name } => place_of(&name)?,
+        Settled::Renumber { name, number } => {
             let place = place_of(&name)?;
             revisions[place] = Arc::new(revisions[place].renumbered(number, now));
             place
         }
-        Step::Create(revision) => {
+        Settled::Create(revision) => {
             let mut made = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, None);
             made["metadata"]["namespace"] = json!(&*set.meta.key.namespace);
             made["metadata"]["resourceVersion"] = json!("0");

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::daemonset::DaemonSetStatus;
+use dapple_plan::daemonset::failure::{Failures, Step};
 use dapple_plan::daemonset::pace::PACE;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
-use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Step, object, settle, surplus};
+use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Settled, object, settle, surplus};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -23,7 +24,7 @@ use super::memory::{RevisionWrites, Said};
 use super::mend::replace;
 use super::pod::hash_label;
 use super::status::write_status;
-use super::steps::{self, Failures};
+use super::steps::note;
 use super::{Set, SetRevision};
 use crate::slim::{Key, Pod};
 use crate::writes::outcome::{Outcome, exactly};
@@ -41,8 +42,8 @@ pub(super) async fn settle_newest(
     let history = io.history(set);
     let collisions = set.status.collision_count.unwrap_or(0);
     let (name, outcome) = match settle(&set.meta.key.name, &set.spec, &known, collisions) {
-        Step::Keep { name } => return Ok(find(&name)),
-        Step::Renumber { name, number } => {
+        Settled::Keep { name } => return Ok(find(&name)),
+        Settled::Renumber { name, number } => {
             let Some(found) = find(&name) else { return Ok(None) };
             let since = json!({SINCE_ANNOTATION: now.to_string()});
             let outcome = history.renumber((&name, found.meta.version), number, &since).await;
@@ -53,8 +54,8 @@ pub(super) async fn settle_newest(
             (name, outcome)
         }
         // A new set may have been left some that are not in our view yet: they are taken in first.
-        Step::Create(_) if revisions.is_empty() && has_orphans(io, set).await? => return Ok(None),
-        Step::Create(revision) => {
+        Settled::Create(_) if revisions.is_empty() && has_orphans(io, set).await? => return Ok(None),
+        Settled::Create(revision) => {
             let cause = set.annotations.get(CHANGE_CAUSE).map(String::as_str);
             let object = object(&revision, (&set.meta.key.name, &set.meta.uid), &set.spec, cause);
             let outcome = history.create(&object).await;
@@ -157,9 +158,9 @@ pub(super) async fn prune(
             }
             Outcome::Gone | Outcome::Missing | Outcome::Written(_) | Outcome::NameTaken => Ok(()),
         };
-        failures.note(io, set, (steps::Step::History, &object), dropped)?;
+        note(failures, (io, set), (Step::History, &object), dropped)?;
     }
-    failures.keep(steps::Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
+    failures.keep(Step::History, |object| spare.iter().any(|name| object.ends_with(name)));
     writes.may_prune = !is_all_done;
     writes.pruned = Some(Instant::now());
     Ok((!is_all_done).then_some(PACE))

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_plan::daemonset::consequence::Refusal;
+use dapple_plan::daemonset::failure::Failures;
 use dapple_plan::daemonset::stale::Stale;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::proof::Answers;
@@ -14,7 +15,6 @@ use tokio::time::Instant;
 
 use super::Set;
 use super::known::{Known, Rendered};
-use super::steps::Failures;
 use crate::slim::Key;
 use crate::writes::ledger::Ledger;
 

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use dapple_edit::go_json;
+use dapple_plan::daemonset::failure::{Failures, Step};
 use dapple_plan::daemonset::revision::replacement;
 use kube::api::Preconditions;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use tracing::info;
 
 use super::io::Io;
 use super::memory::RevisionWrites;
-use super::steps::{Failures, Step};
+use super::steps::note;
 use super::{Set, SetRevision};
 use crate::slim::Key;
 use crate::writes::outcome::Outcome;
@@ -44,7 +45,7 @@ pub(super) async fn mend(
         }
         let mended = mend_one(io, set, writes, revision, revisions).await;
         let object = format!("ControllerRevision {}", revision.meta.key.name);
-        has_written |= failures.note(io, set, (Step::Revisions, &object), mended)?.unwrap_or(false);
+        has_written |= note(failures, (io, set), (Step::Revisions, &object), mended)?.unwrap_or(false);
     }
     Ok(has_written)
 }

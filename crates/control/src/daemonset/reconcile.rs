@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_plan::daemonset::failure::Step;
 use dapple_plan::daemonset::fleet::{Decision, Fleet};
 use dapple_plan::daemonset::stale::Stale;
 use dapple_plan::daemonset::status::{Problem, failed, stalls_at};
@@ -22,7 +23,7 @@ use super::observe::{know, render, take_in, take_news};
 use super::proof::prove;
 use super::pull::pull;
 use super::status::{next_status, tell};
-use super::steps::Step;
+use super::steps::note;
 use super::subscribe::News;
 use super::{Set, SetRevision};
 use crate::queue::Ended;
@@ -82,7 +83,7 @@ pub(super) async fn reconcile(io: &Io, news: &News, set: &Arc<Set>, memory: &mut
     let acted = execute(io, set, memory, decision, |memory| decide_again(io, news, set, memory)).await;
     let known = memory.view.known.as_ref();
     let pulled = pull(io, set, known, &mut memory.said).await;
-    let pulled = memory.failures.note(io, set, (Step::Images, "ImagePullJob"), pulled);
+    let pulled = note(&mut memory.failures, (io, set), (Step::Images, "ImagePullJob"), pulled);
     let pruned = prune(io, set, known, &mut memory.revisions, &mut memory.failures).await;
     if acted.is_ok() && pulled.is_ok() && pruned.is_ok() {
         memory.failures.whole = None;
@@ -147,7 +148,7 @@ async fn renew(io: &Io, news: &News, set: &Arc<Set>, memory: &mut Memory) -> Res
     let all = revisions.clone();
     revisions.retain(|old| !all.iter().any(|known| known.stands_in_for(old)));
     let settled = settle_newest(io, set, (&mut memory.revisions, &mut memory.said), &revisions).await;
-    let settled = memory.failures.note(io, set, (Step::Newest, NEWEST), settled)?;
+    let settled = note(&mut memory.failures, (io, set), (Step::Newest, NEWEST), settled)?;
     let Some(update) = settled.unwrap_or_else(|| newest(&revisions)) else {
         // Nothing is known that a pod could be made of, or what was written is still to be seen.
         return Ok(if memory.failures.reason().is_some() { Renewed::Impossible } else { Renewed::Waits });

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::crd::{ALPHA, BETA, Reading};
 use super::{Refusal, name_of};
 use crate::daemonset::pod::HASH_LABEL;
-use crate::daemonset::revision::{FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, Step, form_of, settle};
+use crate::daemonset::revision::{FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, Settled, form_of, settle};
 
 /// A DaemonSet that can be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -139,10 +139,10 @@ pub(super) fn compare(set: &Set, revisions: &[Value], pods: &[OwnedPod]) -> Told
     let known: Vec<Revision> = revisions.iter().filter(is_its_own).map(|found| revision(set, found)).collect();
     let pods: Vec<&OwnedPod> = pods.iter().filter(|pod| pod.owner == set.uid).collect();
     let problem = match settle(&set.name, &set.spec, &known, set.collisions) {
-        Step::Keep { name } => return Told { note: rollout(set, &name, &known, &pods), ..Told::default() },
-        Step::Renumber { name, .. } => format!("is what the older revision {name} says"),
-        Step::Create(_) if known.is_empty() => "is in no revision, since there is none".to_owned(),
-        Step::Create(_) => "is not what any of its revisions says".to_owned(),
+        Settled::Keep { name } => return Told { note: rollout(set, &name, &known, &pods), ..Told::default() },
+        Settled::Renumber { name, .. } => format!("is what the older revision {name} says"),
+        Settled::Create(_) if known.is_empty() => "is in no revision, since there is none".to_owned(),
+        Settled::Create(_) => "is not what any of its revisions says".to_owned(),
     };
     if pods.is_empty() {
         return Told::default();
