@@ -158,7 +158,7 @@ fn replacing(status: &NodeGroupStatus) -> serde_json::Value {
     })
 }
 
-/// What a change of a group means: hold its rule against the fleet once, and look at it.
+/// What a change of a group means: hold its rule against the fleet once, and look at it and at those it shares nodes with.
 fn on_group(
     nodes: Arc<Store<Node>>,
     known: Arc<Mutex<Known>>,
@@ -168,26 +168,29 @@ fn on_group(
     move |change| {
         let Change::Object { key, new, listed, .. } = change else { return };
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        match new {
+        let neighbours = match new {
             Some(group) => {
                 known.versions.insert(key.clone(), group.meta.version);
                 known.membership.group_changed(&key.name, Rule::from(&group.spec), |visit| {
                     nodes.for_each(|node| visit(node.name(), &node.labels));
-                });
+                })
             }
             None => {
                 known.versions.remove(key);
-                known.membership.group_removed(&key.name);
+                known.membership.group_removed(&key.name)
             }
-        }
+        };
         let urgency = if *listed { Urgency::Sweep } else { Urgency::Change };
-        if queue.add(key.clone(), urgency) {
-            metrics.queue_added(Groups::NAME);
+        let neighbours = neighbours.into_iter().map(|name| Key { namespace: Arc::from(""), name });
+        for key in std::iter::once(key.clone()).chain(neighbours) {
+            if queue.add(key, urgency) {
+                metrics.queue_added(Groups::NAME);
+            }
         }
     }
 }
 
-/// What a change of a node means: look at the groups that it joined or left.
+/// What a change of a node means: look at the groups that it joined or left, and at those it is in besides.
 fn on_node(
     nodes: Arc<Store<Node>>,
     known: Arc<Mutex<Known>>,

@@ -7,6 +7,8 @@
 //! Invariant: after any sequence of changes, the members of a group are exactly the nodes for which
 //! [`Rule::matches`] holds. The property test below checks it against that definition.
 
+pub mod binding;
+pub mod division;
 pub mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +22,10 @@ use crate::node::Labels;
 /// The condition of a NodeGroup that says whether the nodes it asks for are there.
 pub const NODES_FOUND: &str = "NodesFound";
 
-/// The most missing nodes that a message names one by one.
+/// The condition of a NodeGroup that says whether its nodes are in no other group.
+pub const EXCLUSIVE: &str = "Exclusive";
+
+/// The most nodes that a message names one by one.
 const NAMED_IN_MESSAGE: usize = 5;
 
 /// What a NodeGroup selects: the union of nodes by name and nodes by label.
@@ -58,6 +63,17 @@ pub struct Roll {
     pub missing: Vec<String>,
     /// Whether the group asks for nothing: neither names nor labels.
     pub asks_nothing: bool,
+    /// Members that are in other groups too.
+    pub shared: Shared,
+}
+
+/// Members of a group that are in other groups too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// How many there are.
+    pub count: usize,
+    /// The first of them by name, each with its other groups: as many as a message names.
+    pub first: Vec<(String, Vec<String>)>,
 }
 
 /// The status that says what `roll` says, for this generation of the group. A condition that stays keeps its time, so
@@ -69,21 +85,28 @@ pub fn status(roll: Roll, generation: Option<i64>, before: Option<&NodeGroupStat
         ([], count) => ("True", "NodesFound", format!("The group has {count} node{}.", plural(count))),
         (missing, _) => ("False", "NodesMissing", missing_message(missing)),
     };
-    let known = before.and_then(|status| status.conditions.iter().find(|known| known.type_ == NODES_FOUND));
-    let since = known.filter(|known| known.status == found).map_or(now, |known| &known.last_transition_time);
-    let condition = Condition {
-        type_: NODES_FOUND.to_owned(),
-        status: found.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        last_transition_time: since.clone(),
-        observed_generation: generation,
+    let condition = |kind: &str, (status, reason, message): (&str, &str, String)| {
+        let known = before.and_then(|before| before.conditions.iter().find(|known| known.type_ == kind));
+        let since = known.filter(|known| known.status == status).map_or(now, |known| &known.last_transition_time);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message,
+            last_transition_time: since.clone(),
+            observed_generation: generation,
+        }
     };
+    let exclusive = match roll.shared.count {
+        0 => ("True", "NoNodeShared", "No node of the group is in another group.".to_owned()),
+        _ => ("False", "NodesShared", shared_message(&roll.shared)),
+    };
+    let conditions = vec![condition(NODES_FOUND, (found, reason, message)), condition(EXCLUSIVE, exclusive)];
     NodeGroupStatus {
         node_count: i32::try_from(roll.members.len()).unwrap_or(i32::MAX),
         contained_nodes: roll.members,
         observed_generation: generation,
-        conditions: vec![condition],
+        conditions,
     }
 }
 
@@ -92,6 +115,15 @@ fn missing_message(missing: &[String]) -> String {
     let more = missing.len().saturating_sub(NAMED_IN_MESSAGE);
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("No such node{}: {named}{rest}. Correct spec.nodes, or wait until they join.", plural(missing.len()))
+}
+
+fn shared_message(shared: &Shared) -> String {
+    let named: Vec<String> =
+        shared.first.iter().map(|(node, groups)| format!("{node} ({})", groups.join(", "))).collect();
+    let more = shared.count.saturating_sub(named.len());
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let are = if shared.count == 1 { "node is" } else { "nodes are" };
+    format!("{} {are} in other groups too: {}{rest}.", shared.count, named.join(", "))
 }
 
 fn plural(count: usize) -> &'static str {
@@ -115,7 +147,8 @@ struct Group {
 }
 
 impl Membership {
-    /// Takes in that a node appeared or has these labels now. Returns the groups it joined, left or newly exists for.
+    /// Takes in that a node appeared or has these labels now. Returns the groups whose roll may say something else: those it
+    /// joined, left or newly exists for, and then all others it is in.
     pub fn node_changed(&mut self, node: &str, labels: &dyn Labels) -> BTreeSet<Arc<str>> {
         let mut now = self.by_node_name.get(node).cloned().unwrap_or_default();
         labels.each(&mut |key, value| {
@@ -137,7 +170,7 @@ impl Membership {
                 entry.members.remove(node)
             };
         }
-        changed
+        if changed.is_empty() { changed } else { before.union(&now).cloned().collect() }
     }
 
     /// Takes in that a node is gone. Returns the groups it was a member of.
@@ -152,12 +185,17 @@ impl Membership {
     }
 
     /// Takes in that a group selects this now. If that is new, holds it against every node once: `fleet` is called to
-    /// visit them, and only then.
-    pub fn group_changed(&mut self, group: &str, rule: Rule, fleet: impl FnOnce(&mut dyn FnMut(&str, &dyn Labels))) {
+    /// visit them, and only then. Returns the other groups that share a node with it, or did.
+    pub fn group_changed(
+        &mut self,
+        group: &str,
+        rule: Rule,
+        fleet: impl FnOnce(&mut dyn FnMut(&str, &dyn Labels)),
+    ) -> BTreeSet<Arc<str>> {
         if self.groups.get(group).is_some_and(|known| known.rule == rule) {
-            return;
+            return BTreeSet::new();
         }
-        self.group_removed(group);
+        let mut neighbours = self.group_removed(group);
         let name: Arc<str> = Arc::from(group);
         for node in &rule.nodes {
             self.by_node_name.entry(node.clone()).or_default().insert(name.clone());
@@ -169,16 +207,20 @@ impl Membership {
         fleet(&mut |node, labels| {
             if entry.rule.matches(node, labels) {
                 let node: Arc<str> = Arc::from(node);
-                self.nodes.entry(node.clone()).or_default().insert(name.clone());
+                let groups = self.nodes.entry(node.clone()).or_default();
+                neighbours.extend(groups.iter().cloned());
+                groups.insert(name.clone());
                 entry.members.insert(node);
             }
         });
         self.groups.insert(name, entry);
+        neighbours
     }
 
-    /// Takes in that a group is gone.
-    pub fn group_removed(&mut self, group: &str) {
-        let Some(Group { rule, members }) = self.groups.remove(group) else { return };
+    /// Takes in that a group is gone. Returns the other groups that shared a node with it.
+    pub fn group_removed(&mut self, group: &str) -> BTreeSet<Arc<str>> {
+        let mut neighbours = BTreeSet::new();
+        let Some(Group { rule, members }) = self.groups.remove(group) else { return neighbours };
         for node in &rule.nodes {
             remove_from(&mut self.by_node_name, node, group);
         }
@@ -188,8 +230,10 @@ impl Membership {
         for node in members {
             if let Some(groups) = self.nodes.get_mut(&node) {
                 groups.remove(group);
+                neighbours.extend(groups.iter().cloned());
             }
         }
+        neighbours
     }
 
     /// What the status of this group should say, or `None` for a group that is not known.
@@ -199,7 +243,24 @@ impl Membership {
             members: members.iter().map(|node| node.to_string()).collect(),
             missing: rule.nodes.iter().filter(|node| !members.contains(node.as_str())).cloned().collect(),
             asks_nothing: *rule == Rule::default(),
+            shared: self.shared(group, members),
         })
+    }
+
+    fn shared(&self, group: &str, members: &BTreeSet<Arc<str>>) -> Shared {
+        let others = |node: &Arc<str>| -> Vec<String> {
+            let groups = self.nodes.get(node).into_iter().flatten();
+            groups.filter(|other| ***other != *group).map(|other| other.to_string()).collect()
+        };
+        let is_shared = |node: &&Arc<str>| self.nodes.get(*node).is_some_and(|groups| groups.len() > 1);
+        let mut shared = Shared::default();
+        for node in members.iter().filter(is_shared) {
+            shared.count += 1;
+            if shared.first.len() < NAMED_IN_MESSAGE {
+                shared.first.push((node.to_string(), others(node)));
+            }
+        }
+        shared
     }
 }
 
@@ -273,10 +334,44 @@ mod tests {
         index.group_changed("g", rule(&["a", "ghost"], &[]), |visit| visit("a", &labels(&[])));
         assert_eq!(
             index.roll("g").unwrap(),
-            Roll { members: vec!["a".into()], missing: vec!["ghost".into()], asks_nothing: false }
+            Roll { members: vec!["a".into()], missing: vec!["ghost".into()], ..Roll::default() }
         );
         assert_eq!(names(index.node_changed("ghost", &labels(&[]))), ["g"]);
         assert!(index.roll("g").unwrap().missing.is_empty());
+    }
+
+    #[test]
+    fn groups_that_share_a_node_are_told_of_each_other() {
+        let mut index = Membership::default();
+        let fleet = |visit: &mut dyn FnMut(&str, &dyn Labels)| visit("a", &labels(&[("zone", "1")]));
+        assert!(index.group_changed("one", rule(&["a"], &[]), fleet).is_empty());
+        assert_eq!(names(index.group_changed("two", rule(&[], &[("zone", "1")]), fleet)), ["one"]);
+        let shared = |index: &Membership, group: &str| index.roll(group).unwrap().shared;
+        let with = |other: &str| Shared { count: 1, first: vec![("a".into(), vec![other.into()])] };
+        assert_eq!((shared(&index, "one"), shared(&index, "two")), (with("two"), with("one")));
+        assert_eq!(names(index.node_changed("a", &labels(&[("zone", "2")]))), ["one", "two"], "both say another thing");
+        assert_eq!(shared(&index, "one"), Shared::default());
+        index.node_changed("a", &labels(&[("zone", "1")]));
+        assert_eq!(names(index.group_removed("two")), ["one"]);
+        assert_eq!(shared(&index, "one"), Shared::default());
+    }
+
+    #[test]
+    fn a_status_names_nodes_that_are_in_several_groups() {
+        let said = |count: usize| {
+            let first = (0..count.min(NAMED_IN_MESSAGE)).map(|node| (format!("n{node}"), vec!["b".into(), "c".into()]));
+            let roll = Roll { shared: Shared { count, first: first.collect() }, ..Roll::default() };
+            let condition = status(roll, Some(2), None, &time(1)).conditions.remove(1);
+            (condition.type_, condition.status, condition.reason, condition.message)
+        };
+        let expect = |status: &str, reason: &str, message: &str| {
+            ("Exclusive".to_owned(), status.to_owned(), reason.to_owned(), message.to_owned())
+        };
+        assert_eq!(said(0), expect("True", "NoNodeShared", "No node of the group is in another group."));
+        assert_eq!(said(1), expect("False", "NodesShared", "1 node is in other groups too: n0 (b, c)."));
+        let message =
+            "7 nodes are in other groups too: n0 (b, c), n1 (b, c), n2 (b, c), n3 (b, c), n4 (b, c) and 2 more.";
+        assert_eq!(said(7), expect("False", "NodesShared", message));
     }
 
     fn time(second: i64) -> Time {
@@ -288,7 +383,7 @@ mod tests {
         let roll = |members: &[&str], missing: usize| Roll {
             members: members.iter().map(|n| n.to_string()).collect(),
             missing: (0..missing).map(|n| format!("ghost-{n}")).collect(),
-            asks_nothing: false,
+            ..Roll::default()
         };
         let said = |roll| {
             let status = status(roll, Some(2), None, &time(1));
@@ -371,7 +466,13 @@ mod tests {
                     let missing: Vec<String> =
                         rule.nodes.iter().filter(|n| !nodes.contains_key(*n)).cloned().collect();
                     let asks_nothing = rule.nodes.is_empty() && rule.match_labels.is_empty();
-                    prop_assert_eq!(index.roll(group).unwrap(), Roll { members, missing, asks_nothing });
+                    let is_shared = |node: &&String| {
+                        groups.iter().any(|(other, rule)| other != group && rule.matches(node, &nodes[*node]))
+                    };
+                    let roll = index.roll(group).unwrap();
+                    prop_assert_eq!(roll.shared.count, members.iter().filter(is_shared).count());
+                    let shared = roll.shared.clone();
+                    prop_assert_eq!(roll, Roll { members, missing, asks_nothing, shared });
                 }
                 prop_assert_eq!(index.groups.len(), groups.len());
             }

@@ -15,6 +15,19 @@ pub(crate) fn template<'a>(field: &str, object: &'a Value) -> Option<&'a Value> 
     object.pointer(&format!("/{}", field.replace('.', "/")))
 }
 
+/// How many pods a workload has at a time, as its spec says: it may have none of its own number yet.
+pub(crate) fn pods_of(object: &Value) -> usize {
+    let number =
+        |path: &str| object.pointer(path).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());
+    let job = match object["kind"].as_str() {
+        Some("Job") => "/spec",
+        Some("CronJob") => "/spec/jobTemplate/spec",
+        _ => return number("/spec/replicas").unwrap_or(1),
+    };
+    let at_once = number(&format!("{job}/parallelism")).unwrap_or(1);
+    number(&format!("{job}/completions")).map_or(at_once, |all| all.min(at_once))
+}
+
 /// How pods of a workload get what has changed for them.
 pub(crate) fn update_of(object: &Value) -> Update {
     match object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) {

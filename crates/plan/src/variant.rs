@@ -49,8 +49,30 @@ pub struct Plan {
     pub base_hash: String,
     /// The variants.
     pub variants: Vec<Variant>,
+    /// How its pods are divided among groups, if a policy says so.
+    pub spread: Option<Spread>,
     /// What is probably not meant.
     pub warnings: Vec<Warning>,
+}
+
+/// How the pods of a workload are divided among groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spread {
+    /// Each group of the policy, in its order.
+    pub groups: Vec<Share>,
+    /// Pods that have no place in any group: all have their greatest number.
+    pub without_place: usize,
+}
+
+/// The pods of one group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The group.
+    pub group: String,
+    /// How many pods it gets.
+    pub pods: usize,
+    /// Whether there is such a group; if not, its pods wait for it.
+    pub is_there: bool,
 }
 
 /// Nodes that get the same.
@@ -169,6 +191,7 @@ impl Sketch<'_> {
             base: self.base.clone(),
             base_hash: hash(self.base),
             variants,
+            spread: None,
             warnings: distinct,
         }
     }

@@ -249,7 +249,8 @@ impl World {
             let asked = ("PropagationPolicy", REQUIRED_PROPAGATION_LABEL);
             let propagation = asked_for(&self.propagation_policies, asked, name, &labels, &mut missing);
             let propagation = propagation.map(|(object, policy)| Named { object, spec: &policy.spec });
-            let workload = Workload { object: name.clone(), template, template_field, update, propagation, overrides };
+            let (object, pods) = (name.clone(), native::pods_of(object));
+            let workload = Workload { object, template, template_field, update, pods, propagation, overrides };
             plan_workload(&workload, groups, self.nodes())
         };
         plan.warnings.splice(0..0, missing);

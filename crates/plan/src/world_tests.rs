@@ -99,6 +99,50 @@ fn a_propagation_policy_says_which_groups_get_pods() {
     assert_eq!(told(&plan), expected.map(|(reason, text)| (reason, text.to_owned())));
 }
 
+/// A group, its pods, and whether it is there.
+type Pods = (String, usize, bool);
+
+/// Pods of each group and those without a place, of a workload whose spec has this too.
+fn spread(kind: &str, policy_spec: Value, more: &Value) -> Option<(Vec<Pods>, usize)> {
+    let mut objects = sites();
+    let mut object = workload(kind, &[REQUIRED_PROPAGATION_LABEL]);
+    for (field, value) in more.as_object().unwrap() {
+        object["spec"][field] = value.clone();
+    }
+    objects.extend([policy("PropagationPolicy", policy_spec), object]);
+    let spread = only_plan(objects).spread?;
+    let shares = spread.groups.into_iter().map(|share| (share.group, share.pods, share.is_there));
+    Some((shares.collect(), spread.without_place))
+}
+
+#[test]
+fn a_plan_says_how_many_pods_each_group_gets() {
+    let shares = |shares: [(&str, usize, bool); 2], without| {
+        Some((shares.map(|(group, pods, is_there)| (group.to_owned(), pods, is_there)).to_vec(), without))
+    };
+    let weights = json!({"staticWeightList": [{"nodeGroupNames": ["South"], "weight": 3},
+        {"nodeGroupNames": ["Mars"], "weight": 2}]});
+    let of = |kind: &str, more: Value| spread(kind, weights.clone(), &more);
+    assert_eq!(of("Deployment", json!({"replicas": 5})), shares([("south", 3, true), ("mars", 2, false)], 0));
+    assert_eq!(of("StatefulSet", json!({})), shares([("south", 1, true), ("mars", 0, false)], 0), "one by default");
+    assert_eq!(of("Deployment", json!({"replicas": 0})), shares([("south", 0, true), ("mars", 0, false)], 0));
+    assert_eq!(of("Deployment", json!({"replicas": 2_000_000_000})), None, "somebody mistyped it");
+    let ranges = json!({"numRange": [{"nodeGroupNames": ["south", "north"], "max": 1}]});
+    assert_eq!(
+        spread("Deployment", ranges, &json!({"replicas": 5})),
+        shares([("south", 1, true), ("north", 1, true)], 3)
+    );
+}
+
+#[test]
+fn a_job_has_as_many_pods_as_run_at_once() {
+    let pods = |object: Value| native::pods_of(&object);
+    assert_eq!(pods(json!({"kind": "Job", "spec": {}})), 1);
+    assert_eq!(pods(json!({"kind": "Job", "spec": {"parallelism": 4, "completions": 3}})), 3);
+    let job = json!({"parallelism": 4, "completions": 9});
+    assert_eq!(pods(json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": job}}})), 4);
+}
+
 #[test]
 fn a_policy_that_is_asked_for_and_not_there_is_told() {
     let mut objects = sites();

@@ -1,5 +1,8 @@
 //! What each kind of node gets, as `dapple plan` shows it.
 
+mod pods;
+mod spread;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -8,13 +11,15 @@ use dapple_api::yaml;
 use dapple_edit::edit::Source;
 use dapple_edit::meaning::{NEWEST_FORM, hash_in_form};
 use dapple_edit::render::Origin;
-use dapple_plan::daemonset::cell::Act;
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::status::Problem;
-use dapple_plan::fate::{Fate, Fates};
+use dapple_plan::fate::Fates;
 use dapple_plan::variant::{Plan, Variant, Warning};
 use serde::Serialize;
 use serde_json::Value;
+
+pub use pods::{PodView, PodsView, RolloutView, StepView};
+pub use spread::{ShareView, SpreadView};
 
 use crate::paint::{Tone, count, few, harmless, paint, paint_diff, unified};
 
@@ -32,6 +37,9 @@ pub struct PlanView {
     pub name: String,
     /// Its variants.
     pub variants: Vec<VariantView>,
+    /// How many pods each group gets, if a policy divides them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<SpreadView>,
     /// What is probably not meant.
     pub warnings: Vec<WarningView>,
     /// What becomes of its pods; nothing where no cluster was asked.
@@ -127,54 +135,6 @@ pub struct WarningView {
     pub text: String,
 }
 
-/// What becomes of a workload's pods.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodsView {
-    /// How many have each fate.
-    pub counts: BTreeMap<String, usize>,
-    /// Each pod.
-    pub each: Vec<PodView>,
-}
-
-/// How the controller goes about a rollout.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RolloutView {
-    /// So many nodes may be under way at once; nothing where nothing rolls out by itself.
-    pub at_once: Option<usize>,
-    /// Nodes whose pods are replaced or changed, in the order in which their turn comes.
-    pub order: Vec<String>,
-    /// What is done at once, before anything has come of it.
-    pub now: Vec<StepView>,
-}
-
-/// Something that the controller does.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StepView {
-    /// On which node.
-    pub node: String,
-    /// To which pod; nothing for one that is made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// What.
-    pub step: &'static str,
-}
-
-/// A pod and what becomes of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodView {
-    /// Its name; nothing for one that is to be created.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pod: Option<String>,
-    /// Its node.
-    pub node: String,
-    /// What becomes of it.
-    pub fate: String,
-}
-
 impl PlanView {
     /// The view of a plan. `locate` says where a rule is written.
     pub fn new(plan: &Plan, locate: &dyn Fn(&Source) -> Option<String>) -> Self {
@@ -185,6 +145,7 @@ impl PlanView {
             namespace: plan.object.namespace.clone(),
             name: plan.object.name.clone(),
             variants: plan.variants.iter().map(|variant| VariantView::new(plan, variant, &base, locate)).collect(),
+            spread: plan.spread.as_ref().map(SpreadView::new),
             warnings: plan.warnings.iter().map(|known| WarningView::new(known, &object, locate)).collect(),
             pods: None,
             rollout: None,
@@ -247,6 +208,9 @@ impl PlanView {
         let heading =
             format!("{}: {}, {}", self.object, count(nodes.len(), "node"), count(self.variants.len(), "variant"));
         let mut text = format!("{}\n", paint(&heading, Tone::Heading, colour));
+        if let Some(spread) = &self.spread {
+            let _ = writeln!(text, "  {}", harmless(&spread.text()));
+        }
         for variant in &self.variants {
             variant.write(&mut text, &self.object, colour, wide);
         }
@@ -394,94 +358,4 @@ impl ChangeView {
 /// A value in a sentence.
 pub(crate) fn shown(value: Option<&Value>) -> String {
     value.map_or_else(|| "nothing".to_owned(), ToString::to_string)
-}
-
-const LEFT_ALONE: &str = "left alone";
-const WAITS: &str = "updated when deleted";
-const HELD_BACK: &str = "held back";
-
-impl PodView {
-    /// Whether something is done to it: one that is held back, or waits to be deleted, stays as it is.
-    fn is_touched(&self) -> bool {
-        ![LEFT_ALONE, WAITS].contains(&self.fate.as_str()) && !self.fate.starts_with(HELD_BACK)
-    }
-}
-
-impl PodsView {
-    fn new(fates: &Fates) -> Self {
-        let word = |fate: Fate| match fate {
-            Fate::Recreated => "recreated".to_owned(),
-            Fate::InPlace => "updated in place".to_owned(),
-            Fate::Moved => "moved".to_owned(),
-            Fate::Removed => "removed".to_owned(),
-            Fate::Waits => WAITS.to_owned(),
-            Fate::HeldBack(by) => format!("{HELD_BACK} ({by})"),
-            Fate::LeftAlone => LEFT_ALONE.to_owned(),
-        };
-        let known = fates.pods.iter().map(|(pod, (node, fate))| PodView {
-            pod: Some(pod.clone()),
-            node: node.clone(),
-            fate: word(*fate),
-        });
-        let new =
-            fates.created_on.iter().map(|node| PodView { pod: None, node: node.clone(), fate: "created".to_owned() });
-        let each: Vec<PodView> = known.chain(new).collect();
-        let mut counts = BTreeMap::new();
-        for pod in &each {
-            *counts.entry(pod.fate.clone()).or_default() += 1;
-        }
-        Self { counts, each }
-    }
-
-    fn write(&self, text: &mut String, wide: bool) {
-        let counts: Vec<String> = self.counts.iter().map(|(fate, number)| format!("{number} {fate}")).collect();
-        let told = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
-        let _ = writeln!(text, "\n  pods: {told}");
-        for pod in self.each.iter().filter(|_| wide) {
-            let name = pod.pod.as_deref().unwrap_or("a pod");
-            let _ = writeln!(text, "    {}", harmless(&format!("{name} on {}: {}", pod.node, pod.fate)));
-        }
-    }
-}
-
-impl RolloutView {
-    fn new(ahead: &Ahead) -> Self {
-        let now = ahead.first.iter().map(|action| StepView {
-            node: action.node.to_string(),
-            pod: action.pod.as_ref().map(ToString::to_string),
-            step: step(action.act),
-        });
-        Self { at_once: ahead.at_once, order: ahead.order.clone(), now: now.collect() }
-    }
-
-    fn write(&self, text: &mut String, wide: bool) {
-        let named = |nodes: &[String]| if wide { nodes.join(", ") } else { few(nodes) };
-        match self.at_once {
-            Some(most) if !self.order.is_empty() => {
-                let line = format!("at most {} at a time, in this order: {}", count(most, "node"), named(&self.order));
-                let _ = writeln!(text, "  rollout: {}", harmless(&line));
-            }
-            _ => {}
-        }
-        let mut steps: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for step in &self.now {
-            steps.entry(step.step).or_default().push(step.node.clone());
-        }
-        for (step, nodes) in steps {
-            let line = format!("{} {step} ({})", count(nodes.len(), "pod"), named(&nodes));
-            let _ = writeln!(text, "  now: {}", harmless(&line));
-        }
-    }
-}
-
-fn step(act: Act) -> &'static str {
-    match act {
-        Act::Create => "created",
-        Act::Delete(_) => "deleted",
-        Act::Mark(_) => "marked for hooks",
-        Act::Gate { opens: true, .. } => "put into service",
-        Act::Gate { opens: false, .. } => "taken out of service",
-        Act::Edit => "changed in place",
-        Act::Resize | Act::ClearResize => "resized",
-    }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
@@ -50,6 +51,40 @@ async fn a_changed_group_is_held_against_the_fleet_anew() {
     node(&client, "change-ghost", json!({})).await;
     let whole = group_has(&client, "change", &["change-a", "change-b", "change-c", "change-ghost"]).await;
     assert_eq!(whole.status.unwrap().node_count, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_in_several_groups_is_shown_by_all_of_them() {
+    let (cluster, client) = cluster().await;
+    let _manager = manager(&cluster, "group-shared").await;
+    for (name, rack) in [("shared-a", "1"), ("shared-b", "2")] {
+        node(&client, name, json!({"shared-rack": rack})).await;
+    }
+    let says = async |group: &str, reason: &str, message: &str| {
+        eventually(&format!("{group} says {reason}"), || async {
+            let found = Api::<NodeGroup>::all(client.clone()).get(group).await.map_err(|error| error.to_string())?;
+            let conditions = found.status.unwrap_or_default().conditions;
+            let is_it =
+                |known: &Condition| known.type_ == "Exclusive" && known.reason == reason && known.message == message;
+            if conditions.iter().any(is_it) { Ok(()) } else { Err(format!("{conditions:?}")) }
+        })
+        .await;
+    };
+    let alone = "No node of the group is in another group.";
+    group(&client, "shared-one", by_label("shared-rack", "1")).await;
+    says("shared-one", "NoNodeShared", alone).await;
+
+    let both = NodeGroupSpec { nodes: vec!["shared-a".into(), "shared-b".into()], ..NodeGroupSpec::default() };
+    group(&client, "shared-both", both).await;
+    says("shared-both", "NodesShared", "1 node is in other groups too: shared-a (shared-one).").await;
+    says("shared-one", "NodesShared", "1 node is in other groups too: shared-a (shared-both).").await;
+
+    node(&client, "shared-a", json!({"shared-rack": "3"})).await;
+    says("shared-both", "NoNodeShared", alone).await;
+    node(&client, "shared-b", json!({"shared-rack": "1"})).await;
+    says("shared-one", "NodesShared", "1 node is in other groups too: shared-b (shared-both).").await;
+    Api::<NodeGroup>::all(client.clone()).delete("shared-both", &DeleteParams::default()).await.unwrap();
+    says("shared-one", "NoNodeShared", alone).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

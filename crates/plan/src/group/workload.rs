@@ -1,6 +1,7 @@
 //! What each group gets of a workload, by its OverridePolicy.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec, PropagationStrategy};
 use dapple_edit::document::Document;
@@ -8,10 +9,14 @@ use dapple_edit::edit::{Edit, Source};
 use dapple_edit::group::edits;
 use serde_json::Value;
 
+use super::division::Division;
 use crate::fate::Update;
 use crate::fit::Node;
 use crate::overrides::Overrides;
-use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning};
+use crate::variant::{Draft, ObjectName, Plan, Reason, Share, Sketch, Spread, Warning};
+
+/// No cluster has more pods. A number that somebody mistyped is not to take all memory.
+const MOST_PODS: usize = 1_000_000;
 
 /// The groups of a fleet: name, and names of its nodes.
 pub type Groups = BTreeMap<String, BTreeSet<String>>;
@@ -34,6 +39,8 @@ pub struct Workload<'a> {
     pub template_field: &'static str,
     /// How pods get what the workload changes.
     pub update: Update,
+    /// How many pods it has at a time.
+    pub pods: usize,
     /// How its pods are divided among groups; without, they run anywhere.
     pub propagation: Option<Named<'a, PropagationPolicySpec>>,
     /// What differs between groups.
@@ -103,7 +110,27 @@ pub fn plan<'a>(workload: &Workload<'_>, groups: &Groups, nodes: impl Iterator<I
     };
     let mut plan = sketch.plan(drafts);
     plan.warnings.splice(0..0, warnings);
+    if workload.pods > MOST_PODS {
+        let rule = Source { object: workload.object.to_string(), rule: "spec".to_owned() };
+        let text = format!("it asks for {} pods; how more than {MOST_PODS} are divided is not told", workload.pods);
+        plan.warnings.push(Warning { reason: Reason::Odd, rule, text });
+        return plan;
+    }
+    plan.spread = workload.propagation.as_ref().and_then(|policy| spread(policy.spec, workload.pods, groups));
     plan
+}
+
+/// How many pods each group of a policy gets.
+fn spread(policy: &PropagationPolicySpec, pods: usize, groups: &Groups) -> Option<Spread> {
+    let mut division = Division::of(policy)?;
+    let counts = division.counts(pods);
+    let share = |(group, pods): (&Arc<str>, &usize)| Share {
+        group: group.to_string(),
+        pods: *pods,
+        is_there: groups.contains_key(&**group),
+    };
+    let without_place = pods - counts.iter().sum::<usize>();
+    Some(Spread { groups: division.groups().iter().zip(&counts).map(share).collect(), without_place })
 }
 
 /// The groups that a policy divides pods among, in its order.

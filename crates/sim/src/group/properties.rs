@@ -43,9 +43,9 @@ impl Properties for GroupProperties {
         if let Some(gone) = NAMES.iter().find(|name| server.get(GROUPS, "", name).is_none()) {
             return Err(format!("the group {gone} is gone"));
         }
-        let nodes = server.list("nodes");
-        for group in server.list(GROUPS) {
-            let wanted = members(&group, &nodes);
+        let (nodes, groups) = (server.list("nodes"), server.list(GROUPS));
+        for group in &groups {
+            let wanted = members(group, &nodes);
             let status = &group["status"];
             let told = status["containedNodes"].as_array().into_iter().flatten();
             let told: BTreeSet<&str> = told.filter_map(Value::as_str).collect();
@@ -59,6 +59,12 @@ impl Properties for GroupProperties {
                     status["nodeCount"],
                     wanted.len()
                 ));
+            }
+            let others = groups.iter().filter(|other| other["metadata"]["name"] != group["metadata"]["name"]);
+            let is_shared = others.into_iter().any(|other| !members(other, &nodes).is_disjoint(&wanted));
+            let exclusive = list(&status["conditions"]).iter().find(|known| known["type"] == "Exclusive");
+            if exclusive.is_none_or(|told| told["status"] != if is_shared { "False" } else { "True" }) {
+                return Err(format!("{} says of nodes in other groups: {exclusive:?}", group["metadata"]["name"]));
             }
         }
         Ok(())
