@@ -198,7 +198,8 @@ impl Held {
         asked: &[(Duration, Asked)],
     ) -> Result<(), String> {
         let (pod, name) = (&write.change.object, name_of(&place.node));
-        if begins(write) && is_alone {
+        // Of a node that had a taint until lately, a manager may have heard of the taint only: there the pod may not stay.
+        if begins(write) && is_alone && !self.is_lately(name, write) {
             return Err(format!("{} on {name} is touched though the strategy is OnDelete", name_of(pod)));
         }
         let is_new = |pod: &Value| {

@@ -40,7 +40,7 @@ pub struct DaemonSetProperties {
     /// By node: UIDs of the set's pods there, but for those of stragglers.
     pods: BTreeMap<String, BTreeSet<String>>,
     /// UIDs of pods that stragglers made: a manager was told that they are not there, and may not see them for long.
-    straggled: BTreeSet<String>,
+    straggled: BTreeMap<String, Duration>,
     /// Nodes that a manager has taken out of service, until they are back.
     down: BTreeSet<String>,
     /// Nodes that no pod should start on, or that were not well, or whose pod ended or failed by itself, with when that was last.
@@ -204,10 +204,10 @@ impl DaemonSetProperties {
         let is_its = |pod: &Value| set.as_ref().is_some_and(|set| is_owned_by(pod, set));
         let (node, uid) = (node_of(pod).to_owned(), text(&pod["metadata"]["uid"]).to_owned());
         if write.is_ours() && change == ChangeKind::Added && write.under_way >= STRAGGLER {
-            self.straggled.insert(uid.clone());
+            self.straggled.insert(uid.clone(), write.at);
         }
         let here = self.pods.entry(node.clone()).or_default();
-        if change == ChangeKind::Deleted || !is_its(pod) || self.straggled.contains(&uid) {
+        if change == ChangeKind::Deleted || !is_its(pod) || self.straggled.contains_key(&uid) {
             here.remove(&uid);
         } else {
             here.insert(uid);
@@ -229,8 +229,13 @@ impl DaemonSetProperties {
             if pods_here > 1 && !is_surge {
                 return Err(format!("a second pod on {node}: {name}"));
             }
-            // Those of a set that was deleted, and made anew under its name, are not ours to wait for.
-            if is_surge && live_on(server, &node, is_its) > 2 {
+            // Those of a set that was deleted, and made anew under its name, are not ours to wait for. Nor is one that came so
+            // late that nobody expected it any more, before it can have been seen.
+            let is_unexpected = |pod: &Value| {
+                let came = self.straggled.get(text(&pod["metadata"]["uid"]));
+                came.is_some_and(|came| *came + write.memory >= write.at)
+            };
+            if is_surge && live_on(server, &node, |pod| is_its(pod) && !is_unexpected(pod)) > 2 {
                 return Err(format!("a third live pod on {node}: {name}"));
             }
             self.is_made_once(pod, &node, server)?;
@@ -290,7 +295,7 @@ impl DaemonSetProperties {
         let is_same = |other: &Value| {
             let uid = text(&other["metadata"]["uid"]);
             other["metadata"]["uid"] != pod["metadata"]["uid"]
-                && !self.straggled.contains(uid)
+                && !self.straggled.contains_key(uid)
                 && controller_of(other) == controller_of(pod)
                 && node_of(other) == node
                 && !has_ended(other)

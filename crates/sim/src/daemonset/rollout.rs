@@ -87,8 +87,8 @@ pub(super) struct Rollout {
     until: BTreeMap<String, Duration>,
     /// Nodes that a manager has begun with and that have not been well since, with who it was, and whether no rollout had
     /// touched them before: where somebody else has deleted a pod, the next one is of the newest revision, whatever the
-    /// budget.
-    begun: BTreeMap<String, (Actor, bool)>,
+    /// budget. Besides, when that was.
+    begun: BTreeMap<String, (Actor, bool, Duration)>,
     /// Nodes whose kubelets are silent, since when.
     silent: BTreeMap<String, Duration>,
     /// By node: when somebody else last deleted a pod there, or the Node itself. Whoever sees that late, after it has begun
@@ -273,8 +273,8 @@ impl Rollout {
             || self.may_count_again(place, write.at, asked)
             || (!place.is_well(set, write.at) && place.live().chain(&deleted).any(is_unknown));
         let was_whole = !self.counted.get(&name).is_some_and(|(_, is_touched)| *is_touched);
-        let is_its_doing = self.begun.get(&name).map_or(was_whole, |(_, is_its_doing)| *is_its_doing);
-        self.begun.insert(name.clone(), (write.actor, is_its_doing));
+        let is_its_doing = self.begun.get(&name).map_or(was_whole, |(_, is_its_doing, _)| *is_its_doing);
+        self.begun.insert(name.clone(), (write.actor, is_its_doing, write.at));
         (!has_slot).then_some(name)
     }
 
@@ -306,9 +306,10 @@ impl Rollout {
             places.iter().filter(|place| self.counts(place, set, now, asked)).map(Place::name).collect();
         for name in self.counted.keys().filter(|name| !counted.contains(name.as_str())) {
             self.until.insert(name.clone(), now);
-            // Should it count again, a manager has to be told first.
-            self.begun.remove(name);
         }
+        // Should one that does not count count again, a manager has to be told first. What is begun this very moment counts from
+        // the next on; perhaps not even then, since another rollout may begin in between.
+        self.begun.retain(|name, (.., when)| counted.contains(name.as_str()) || *when == now);
         self.counted.retain(|name, _| counted.contains(name.as_str()));
         for place in places.iter().filter(|place| counted.contains(place.name())) {
             let is_touched = self.is_touched(place);
@@ -392,7 +393,7 @@ impl Rollout {
         let is_known = |place: &&Place| {
             let since = self.counted.get(place.name()).map(|(since, _)| since);
             let is_robbed = self.robbed.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
-            let has_begun = self.begun.get(place.name()).is_some_and(|(actor, _)| *actor == write.actor);
+            let has_begun = self.begun.get(place.name()).is_some_and(|(actor, ..)| *actor == write.actor);
             // Whoever sees the pod as it is, and the node as it was, takes it for well.
             let has_turned = self.turned.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
             let may_look_well = has_turned && sets().any(|set| place.is_served(set, write.at));
@@ -452,7 +453,7 @@ impl Rollout {
         let is_ill = |place: &&Place| {
             let makes_ill = |pod: &Arc<Value>| running_images(pod).any(|image| illness_of(image).is_some());
             self.counted.contains_key(place.name())
-                && self.begun.get(place.name()).is_some_and(|(_, is_its_doing)| *is_its_doing)
+                && self.begun.get(place.name()).is_some_and(|(_, is_its_doing, _)| *is_its_doing)
                 && !is_ready(&place.node)
                 && place.pods.iter().any(makes_ill)
         };
