@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use dapple_control::env::Env;
 use dapple_control::families::{self, DAEMON_SET};
 use dapple_control::family::Family;
-use dapple_control::lease::Terms;
+use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{self, Options};
 use dapple_control::writes::rate::Limits;
 use dapple_testbed::{Cluster, ClusterSpec, Fleet, Need, Upstream, progress};
@@ -44,7 +44,7 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
         identity,
         namespace: "default".into(),
         lease: LEASE.into(),
-        terms: Terms::default(),
+        durations: LeaseDurations::default(),
         // No limit of our own: the server's is what is measured.
         limits: Limits { per_second: 10_000.0, burst: 10_000.0 },
         workers: 4,

@@ -11,7 +11,7 @@ use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
 use dapple_control::env::Env;
 use dapple_control::families;
-use dapple_control::lease::Terms;
+use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{Options, run as run_manager};
 use dapple_control::writes::rate::Limits;
 use dapple_plan::certificate::Lifetimes;
@@ -83,14 +83,14 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
     let limits = Limits { per_second: args.kube_api_qps.into(), burst: args.kube_api_burst.into() };
     let duration = args.lease_duration;
     // The same proportions as Kubernetes' own 15, 10 and 2 seconds.
-    let terms = Terms { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 };
+    let durations = LeaseDurations { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 };
     Ok(Options {
         families: families::find(&args.families).map_err(anyhow::Error::msg).context("--families")?,
         listen: args.listen,
         identity: identity(env),
         namespace: args.namespace.clone(),
         lease: args.lease.clone(),
-        terms,
+        durations,
         limits,
         workers: args.workers.into(),
         gates: args.feature_gates.clone(),

@@ -35,7 +35,7 @@ const RETRY_FAILED: Duration = Duration::from_secs(1);
 
 /// How long a lease lasts and how often it is renewed.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct LeaseDurations {
     /// Others may take over after the record has not changed for this long.
     pub duration: Duration,
     /// The leader stops writing this long after its last good renewal. Shorter than `duration`.
@@ -44,7 +44,7 @@ pub struct Terms {
     pub retry: Duration,
 }
 
-impl Default for Terms {
+impl Default for LeaseDurations {
     fn default() -> Self {
         Self { duration: Duration::from_secs(15), renew_within: Duration::from_secs(10), retry: Duration::from_secs(2) }
     }
@@ -100,7 +100,7 @@ pub struct Elector {
     api: Api<Lease>,
     name: String,
     identity: String,
-    terms: Terms,
+    durations: LeaseDurations,
     fence: Fence,
     env: Env,
     leading: Signal,
@@ -119,13 +119,20 @@ pub struct Elector {
 impl Elector {
     /// Takes part as `identity` in the election on the Lease `name`. `client` should be free of rate limits, so that
     /// a busy leader does not lose its lease to its own work.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: String, terms: Terms, fence: Fence) -> Self {
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        identity: String,
+        durations: LeaseDurations,
+        fence: Fence,
+    ) -> Self {
         let env = fence.env().clone();
         Self {
             api: Api::namespaced(client, namespace),
             name: name.to_owned(),
             identity,
-            terms,
+            durations,
             fence,
             env,
             leading: Signal::default(),
@@ -161,7 +168,7 @@ impl Elector {
 
     /// How long to wait before the next try.
     fn rest(&self) -> Duration {
-        let retry = if self.is_failing { self.terms.retry.min(RETRY_FAILED) } else { self.terms.retry };
+        let retry = if self.is_failing { self.durations.retry.min(RETRY_FAILED) } else { self.durations.retry };
         // Standbys come at different times; a leader comes early, so that the fence never closes on it by chance.
         retry.mul_f64(if self.is_leading() { 1.0 } else { 1.0 + self.env.fraction() / 5.0 })
     }
@@ -174,7 +181,7 @@ impl Elector {
 
     /// One try, bounded in time: an API server that does not answer must not keep us from noticing that we are late.
     async fn turn(&mut self) {
-        let limit = self.terms.retry.max(self.terms.renew_within / 2);
+        let limit = self.durations.retry.max(self.durations.renew_within / 2);
         let answer = tokio::time::timeout(limit, self.try_once()).await;
         if !matches!(answer, Ok(Ok(()))) {
             self.known = None;
@@ -206,7 +213,7 @@ impl Elector {
             self.known = self.api.get_opt(&self.name).await?;
         }
         let now = Instant::now();
-        let step = decide(self.known.as_ref(), &self.identity, self.sighting.as_ref(), self.terms.duration, now);
+        let step = decide(self.known.as_ref(), &self.identity, self.sighting.as_ref(), self.durations.duration, now);
         let version = self.known.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
         if self.sighting.as_ref().is_none_or(|seen| seen.version != version) {
             self.sighting = Some(Sighting { version, at: now });
@@ -227,7 +234,7 @@ impl Elector {
                 self.known = Some(lease);
                 self.term += u64::from(!std::mem::replace(&mut self.is_held, true));
                 self.fence.set_term(self.term);
-                self.fence.open(sent, sent_wall, self.terms.renew_within);
+                self.fence.open(sent, sent_wall, self.durations.renew_within);
                 Ok(())
             }
             // Somebody was faster: it is theirs now, whatever we believed.
@@ -249,7 +256,7 @@ impl Elector {
         let took = step != Step::Renew;
         let spec = LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: i32::try_from(self.terms.duration.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.durations.duration.as_secs()).ok(),
             acquire_time: if took { now.clone() } else { known.acquire_time },
             renew_time: now,
             lease_transitions: Some(
@@ -279,7 +286,7 @@ impl Elector {
 
     async fn keep_renewing(&mut self) {
         loop {
-            tokio::time::sleep(self.terms.retry).await;
+            tokio::time::sleep(self.durations.retry).await;
             if self.is_leading() {
                 self.turn().await;
             }
@@ -294,7 +301,7 @@ impl Elector {
         if !ours {
             return;
         }
-        match tokio::time::timeout(self.terms.retry, self.give_back()).await {
+        match tokio::time::timeout(self.durations.retry, self.give_back()).await {
             Ok(Ok(())) => info!(lease = %self.name, "gave the lease back"),
             Ok(Err(error)) => debug!(lease = %self.name, error = in_words(&error), "could not give the lease back"),
             Err(_) => debug!(lease = %self.name, "could not give the lease back in time"),

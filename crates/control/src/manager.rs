@@ -14,7 +14,7 @@ use crate::caches::{Caches, WatchContext};
 use crate::env::Env;
 use crate::family::{ControllerContext, Family};
 use crate::gates::Gates;
-use crate::lease::{Elector, Terms};
+use crate::lease::{Elector, LeaseDurations};
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
 use crate::serve::{ListenError, Readiness, listen, run as serve};
@@ -49,7 +49,7 @@ pub struct Options {
     /// Name of the lease.
     pub lease: String,
     /// How long the lease lasts.
-    pub terms: Terms,
+    pub durations: LeaseDurations,
     /// How many requests may be sent.
     pub limits: Limits,
     /// Keys that each controller works on at once.
@@ -133,8 +133,14 @@ pub async fn work<F: Future<Output = ()>>(
 ) {
     let fence = Fence::new(env.clone());
     let clients = Guarded::new(plain.clone(), options.limits, fence.clone(), env.clone(), metrics.clone());
-    let mut elector =
-        Elector::new(plain.clone(), &options.namespace, &options.lease, options.identity.clone(), options.terms, fence);
+    let mut elector = Elector::new(
+        plain.clone(),
+        &options.namespace,
+        &options.lease,
+        options.identity.clone(),
+        options.durations,
+        fence,
+    );
     let leading = elector.leading();
     let (lease, watched) = (options.lease.clone(), leading.clone());
     metrics.before_scrape(move |metrics| {

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use serde_json::Value;
 
 use crate::install::{Error, api_of, documents, find, shown};
-use crate::lease::{Terms, promised};
+use crate::lease::{LeaseDurations, promised};
 
 /// What became of objects that were to be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub async fn leader(
     let refused = |source| Error::Refused { object: format!("Lease {namespace}/{name}"), source: Box::new(source) };
     let Some(lease) = leases.get_opt(name).await.map_err(refused)? else { return Ok(None) };
     let spec = lease.spec.unwrap_or_default();
-    let lasts = promised(&spec, Terms::default().duration);
+    let lasts = promised(&spec, LeaseDurations::default().duration);
     let Some(holder) = spec.holder_identity.clone().filter(|holder| !holder.is_empty()) else { return Ok(None) };
     match is_held(&spec, lasts, now) {
         Some(true) => Ok(Some(holder)),

@@ -9,7 +9,7 @@ use dapple_control::env::Env;
 use dapple_control::families::GROUP;
 use dapple_control::family::Family;
 use dapple_control::gates::Gates;
-use dapple_control::lease::Terms;
+use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{self, Options, Shared};
 use dapple_control::metrics::Metrics;
 use dapple_control::serve::Readiness;
@@ -40,8 +40,11 @@ const LONGEST_PAGE: usize = 3;
 /// A manager that died at a request is started again after so long.
 const BACK_AFTER: Duration = Duration::from_secs(2);
 /// Longer than in the world out there, so that less of a run is spent on renewing them.
-const TERMS: Terms =
-    Terms { duration: Duration::from_secs(45), renew_within: Duration::from_secs(30), retry: Duration::from_secs(9) };
+const DURATIONS: LeaseDurations = LeaseDurations {
+    duration: Duration::from_secs(45),
+    renew_within: Duration::from_secs(30),
+    retry: Duration::from_secs(9),
+};
 
 /// What came of a run.
 #[derive(Debug)]
@@ -219,7 +222,7 @@ impl Run {
             identity: format!("manager-{number}"),
             namespace: "kube-system".into(),
             lease: LEASE.into(),
-            terms: TERMS,
+            durations: DURATIONS,
             limits: Limits::default(),
             workers: 2,
             gates: Gates::default(),

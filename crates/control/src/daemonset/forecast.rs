@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::claim::{is_adoptable, is_orphan, is_released, is_selected, with_hashes_of_their_own};
-use super::known::{Rendered, Sources, current, variants};
+use super::known::{Sources, VariantsOfRevisions, current, variants};
 use super::{NODE_LABEL_PATCHES, Set, SetRevision};
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod, Revision, read};
@@ -75,7 +75,7 @@ impl Cluster {
         let update = newest(&set, &mut revisions, now)?;
         let (current, is_gone) = current(&set, &revisions, &update, &pods, now);
         let ignores_patches = !gates.is_on(&NODE_LABEL_PATCHES);
-        let mut rendered = Rendered::new();
+        let mut rendered = VariantsOfRevisions::new();
         for revision in [&update, &current] {
             let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);
             rendered.entry(name).or_insert_with(|| (version, variants(&set, revision, ignores_patches)));

@@ -26,7 +26,7 @@ use crate::slim::{Node, Pod};
 
 /// Renderings of the newest revision and of the one that nodes are held back at, by name, each with the version of the
 /// revision that was read.
-pub(super) type Rendered = BTreeMap<Arc<str>, (u64, Variants)>;
+pub(super) type VariantsOfRevisions = BTreeMap<Arc<str>, (u64, Variants)>;
 
 /// What follows from the set, its revisions and the nodes.
 pub(super) struct Known {
@@ -86,7 +86,7 @@ impl Sources<'_> {
     /// changed where it runs though it looks so.
     pub(super) fn known(
         &self,
-        rendered: &mut Rendered,
+        rendered: &mut VariantsOfRevisions,
         proof: impl Fn(&str) -> Proof,
         is_unchangeable: impl Fn(&Pod) -> bool,
     ) -> Known {
@@ -131,7 +131,7 @@ impl Sources<'_> {
         });
         let mut strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
         // Missing pods are made of what is known; nobody is brought to what is not asked for any more.
-        strategy.terms.is_paused |= self.is_blocked;
+        strategy.holdback.is_paused |= self.is_blocked;
         strategy.is_current_gone = self.is_gone;
         if let Some(name) = self.gone() {
             let text = format!(
@@ -173,7 +173,7 @@ impl Sources<'_> {
     }
 
     /// What every label stands for that a pod or a node has.
-    fn renderings(&self, rendered: &Rendered) -> (Renderings, Names) {
+    fn renderings(&self, rendered: &VariantsOfRevisions) -> (Renderings, Names) {
         let (mut renderings, mut names) = (Renderings::default(), Names::default());
         names.gone = self.gone().map(str::to_owned).zip(self.set.status.current_revision_number);
         for (name, (_, variants)) in rendered {
@@ -246,7 +246,7 @@ pub(super) fn variants(set: &Set, revision: &SetRevision, ignores_patches: bool)
 
 /// The renderings of two revisions, or of one that is both.
 pub(super) fn revisions<'r>(
-    rendered: &'r mut Rendered,
+    rendered: &'r mut VariantsOfRevisions,
     update: &SetRevision,
     current: &SetRevision,
 ) -> Option<Revisions<'r>> {

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::Set;
-use super::known::{Known, Rendered};
+use super::known::{Known, VariantsOfRevisions};
 use crate::slim::Key;
 use crate::writes::ledger::Ledger;
 
@@ -62,7 +62,7 @@ pub(super) struct View {
     /// The selector that renderings were held against.
     pub(super) selector: Option<LabelSelector>,
     /// Renderings of each revision, with the version it was read at.
-    pub(super) variants: Rendered,
+    pub(super) variants: VariantsOfRevisions,
     /// Whether the revision that nodes are held back at is gone.
     pub(super) is_gone: bool,
     /// Whether the newest revision cannot be written: no pod is updated meanwhile.
@@ -77,7 +77,7 @@ impl Default for View {
             known: None,
             set: None,
             selector: None,
-            variants: Rendered::new(),
+            variants: VariantsOfRevisions::new(),
             is_gone: false,
             is_blocked: false,
         }

@@ -17,7 +17,7 @@ use dapple_plan::proof::{Answer, Answers, is_to_ask};
 use tokio::time::Instant;
 
 use super::io::Io;
-use super::known::Rendered;
+use super::known::VariantsOfRevisions;
 use super::pod::hash_label;
 use super::{Set, SetRevision};
 use crate::proof::ask;
@@ -39,7 +39,7 @@ pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
 pub(super) async fn prove(
     io: &Io,
     set: &Set,
-    (rendered, answers): (&mut Rendered, &mut Answers),
+    (rendered, answers): (&mut VariantsOfRevisions, &mut Answers),
     update: &SetRevision,
     (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
 ) -> Result<(), kube::Error> {
@@ -86,7 +86,7 @@ pub(super) async fn prove(
 
 /// What is wrong with what nodes should get.
 pub(super) fn rendering_problems(
-    rendered: &mut Rendered,
+    rendered: &mut VariantsOfRevisions,
     answers: &Answers,
     update: &SetRevision,
     nodes: &[Arc<Node>],

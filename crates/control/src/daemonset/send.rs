@@ -17,7 +17,7 @@ use tracing::info;
 
 use super::Set;
 use super::io::Io;
-use super::known::{Known, Rendered as Renderings};
+use super::known::{Known, VariantsOfRevisions};
 use super::memory::{PodWrites, View};
 use super::pod::{intent, running};
 use crate::slim::{Key, Pod};
@@ -261,7 +261,7 @@ fn revision_for(known: &Known, node: &str) -> Option<Arc<str>> {
 }
 
 /// What it is in a revision that means this, and how many patches made it.
-fn rendered_by<'m>(variants: &'m Renderings, revision: &str, meaning: &str) -> Option<(&'m Rendered, usize)> {
+fn rendered_by<'m>(variants: &'m VariantsOfRevisions, revision: &str, meaning: &str) -> Option<(&'m Rendered, usize)> {
     let all = variants.get(revision)?.1.all().iter();
     let mut rendered = all.filter_map(|variant| Some((variant.rendering.as_ref().ok()?, variant.patches.len())));
     rendered.find(|(rendered, _)| *rendered.meaning == *meaning)

@@ -11,7 +11,7 @@ use dapple_control::env::{Clock, Env};
 use dapple_control::families;
 use dapple_control::gates::Gates;
 use dapple_control::install::{apply_yaml, install_crds};
-use dapple_control::lease::Terms;
+use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{self, Options};
 use dapple_control::writes::rate::Limits;
 use dapple_testbed::Cluster;
@@ -135,7 +135,7 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
         identity: format!("test-{lease}"),
         namespace: "dapple-system".into(),
         lease: lease.into(),
-        terms: Terms::default(),
+        durations: LeaseDurations::default(),
         limits: Limits::default(),
         workers: 4,
         gates,

@@ -8,7 +8,7 @@ use dapple_api::selector::{Selector, SelectorError};
 use super::cell::{Mode, Rollout, Rules};
 use super::desired::Variants;
 use super::order::{Canary, budget};
-use super::placement::{Given, Limits, Placement, Prospect, Terms};
+use super::placement::{Given, Holdback, Limits, Placement, Prospect};
 use crate::fit::{Misfit, Node, OUT_OF_SERVICE};
 use crate::health::Health;
 use crate::mutant::{Mutant, is_on};
@@ -58,7 +58,7 @@ pub struct Strategy {
     /// Limits that may be shares of the nodes.
     pub limits: Limits,
     /// Who is held back.
-    pub terms: Terms,
+    pub holdback: Holdback,
     /// The revision that nodes are held back at is gone: those that are held back keep what they run, and get nothing.
     pub is_current_gone: bool,
     /// The strategy's selector cannot be used: everything is held back.
@@ -75,7 +75,7 @@ impl Strategy {
             Ok(selector) => (selector, None),
             Err(error) => (None, Some(error)),
         };
-        let terms = Terms {
+        let holdback = Holdback {
             partition: rolling.partition(),
             is_paused: rolling.paused(),
             has_selector: selector.is_some(),
@@ -92,7 +92,7 @@ impl Strategy {
             burst: spec.burst_replicas(),
         };
         let rules = rules(spec, rollout, ignores_patches);
-        Self { rules, limits, terms, is_current_gone: false, bad_selector, selector, canary }
+        Self { rules, limits, holdback, is_current_gone: false, bad_selector, selector, canary }
     }
 
     /// What a node may get. `proof` is what the API server says of what a rendering means.
@@ -124,7 +124,7 @@ impl Strategy {
 
     /// An order without nodes.
     pub fn placement(&self) -> Placement {
-        Placement::new(self.terms.clone())
+        Placement::new(self.holdback.clone())
     }
 
     /// Every label that decides about more than what nodes get.

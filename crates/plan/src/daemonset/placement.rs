@@ -73,7 +73,7 @@ pub struct Holding {
 
 /// What a strategy says of who is held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Terms {
+pub struct Holdback {
     /// So many nodes, or per cent of them.
     pub partition: IntOrString,
     /// Nobody is updated.
@@ -86,7 +86,7 @@ pub struct Terms {
     pub has_canary_of_each: bool,
 }
 
-impl Default for Terms {
+impl Default for Holdback {
     fn default() -> Self {
         let partition = IntOrString::Int(0);
         Self { partition, is_paused: false, has_selector: false, is_blocked: false, has_canary_of_each: false }
@@ -143,7 +143,7 @@ impl Entry {
 /// All nodes in the order of the rollout.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
-    terms: Terms,
+    holdback: Holdback,
     entries: BTreeMap<Arc<str>, Entry>,
     /// Those that have a place, sorted.
     order: Vec<Rank>,
@@ -157,8 +157,8 @@ pub struct Placement {
 
 impl Placement {
     /// Without nodes.
-    pub fn new(terms: Terms) -> Self {
-        Self { terms, ..Self::default() }
+    pub fn new(holdback: Holdback) -> Self {
+        Self { holdback, ..Self::default() }
     }
 
     /// Takes in many nodes at once, and says what holds for all.
@@ -169,12 +169,12 @@ impl Placement {
             self.entries.insert(name, Entry { prospect, holding, class: Class::Placeless });
         }
         self.by_variant.clear();
-        if self.terms.has_canary_of_each {
+        if self.holdback.has_canary_of_each {
             let names: Vec<Arc<str>> = self.entries.keys().cloned().collect();
             names.iter().for_each(|name| self.note_variant(name));
         }
         for entry in self.entries.values_mut() {
-            entry.class = class(&self.terms, &self.by_variant, entry);
+            entry.class = class(&self.holdback, &self.by_variant, entry);
         }
         // By name already, and within a class that is the order.
         let of_class = |class: Class| self.entries.values().filter(move |entry| entry.class == class);
@@ -238,7 +238,7 @@ impl Placement {
             self.note_variant(name);
         }
         let mut changed = BTreeSet::from([name.clone()]);
-        if self.terms.has_canary_of_each {
+        if self.holdback.has_canary_of_each {
             let lasts = variants.iter().filter_map(|variant| self.by_variant.get(variant));
             // The last of a variant, and the one that was it before.
             changed.extend(lasts.flat_map(|names| names.iter().rev().take(2)).cloned());
@@ -258,7 +258,7 @@ impl Placement {
     }
 
     fn note_variant(&mut self, name: &Arc<str>) {
-        let entry = self.entries.get(name).filter(|entry| self.terms.has_canary_of_each && entry.is_placed());
+        let entry = self.entries.get(name).filter(|entry| self.holdback.has_canary_of_each && entry.is_placed());
         if let Some(variant) = entry.map(|entry| entry.prospect.next.variant) {
             self.by_variant.entry(variant).or_default().insert(name.clone());
         }
@@ -266,7 +266,7 @@ impl Placement {
 
     fn reclass(&mut self, name: &Arc<str>) {
         let Some(entry) = self.entries.get_mut(name) else { return };
-        let (before, after) = (entry.rank(), class(&self.terms, &self.by_variant, entry));
+        let (before, after) = (entry.rank(), class(&self.holdback, &self.by_variant, entry));
         entry.class = after;
         self.leave_order(&before);
         if after != Class::Placeless {
@@ -285,14 +285,14 @@ impl Placement {
     /// How many nodes the partition holds back.
     fn held(&self) -> usize {
         let is_forgotten =
-            is_on(Mutant::PartitionForgotten) || (self.terms.has_selector && is_on(Mutant::SelectorAlone));
-        if is_forgotten { 0 } else { held_back(&self.terms.partition, self.order.len()) }
+            is_on(Mutant::PartitionForgotten) || (self.holdback.has_selector && is_on(Mutant::SelectorAlone));
+        if is_forgotten { 0 } else { held_back(&self.holdback.partition, self.order.len()) }
     }
 
     /// Whether selected nodes share the places that the partition leaves.
     fn shares_places(&self) -> bool {
-        let has_partition = held_back(&self.terms.partition, 100) > 0;
-        self.terms.has_selector && has_partition
+        let has_partition = held_back(&self.holdback.partition, 100) > 0;
+        self.holdback.has_selector && has_partition
     }
 
     /// Who may have the newest revision: no more than the partition leaves. Those that have it, or are being replaced, use
@@ -341,14 +341,14 @@ impl Placement {
         let Prospect { name, next, now, .. } = &entry.prospect;
         let is_in_partition = match place {
             None => false,
-            Some(_) if self.terms.is_blocked => true,
+            Some(_) if self.holdback.is_blocked => true,
             Some(_) if self.shares_places() => !self.assigned.contains(name),
             Some(place) => place < self.held(),
         };
         let hold = match () {
             () if place.is_none() => None,
-            () if self.terms.is_blocked => Some(Hold::Selector),
-            () if self.terms.is_paused && !is_on(Mutant::PauseForgotten) => Some(Hold::Paused),
+            () if self.holdback.is_blocked => Some(Hold::Selector),
+            () if self.holdback.is_paused && !is_on(Mutant::PauseForgotten) => Some(Hold::Paused),
             () if !entry.prospect.is_chosen => Some(Hold::Selector),
             () if is_in_partition => Some(Hold::Partition),
             () => None,
@@ -378,12 +378,12 @@ impl Placement {
     }
 }
 
-fn class(terms: &Terms, by_variant: &BTreeMap<usize, BTreeSet<Arc<str>>>, entry: &Entry) -> Class {
+fn class(holdback: &Holdback, by_variant: &BTreeMap<usize, BTreeSet<Arc<str>>>, entry: &Entry) -> Class {
     let is_last =
         || by_variant.get(&entry.prospect.next.variant).and_then(BTreeSet::last) == Some(&entry.prospect.name);
     match () {
         () if !entry.is_placed() => Class::Placeless,
-        () if entry.prospect.is_canary || (terms.has_canary_of_each && is_last()) => Class::Canary,
+        () if entry.prospect.is_canary || (holdback.has_canary_of_each && is_last()) => Class::Canary,
         () => Class::Plain,
     }
 }

@@ -40,8 +40,8 @@ fn shown(placement: &Placement) -> String {
     placement.order.iter().map(shown).collect()
 }
 
-fn placed(terms: Terms, prospects: Vec<Prospect>) -> Placement {
-    let mut placement = Placement::new(terms);
+fn placed(holdback: Holdback, prospects: Vec<Prospect>) -> Placement {
+    let mut placement = Placement::new(holdback);
     placement.put_all(prospects);
     placement
 }
@@ -50,8 +50,8 @@ fn four() -> Vec<Prospect> {
     [("d", 0), ("b", 1), ("a", 0), ("c", 1)].into_iter().map(|(name, variant)| node(name, variant)).collect()
 }
 
-fn partition(partition: IntOrString) -> Terms {
-    Terms { partition, ..Terms::default() }
+fn partition(partition: IntOrString) -> Holdback {
+    Holdback { partition, ..Holdback::default() }
 }
 
 #[test]
@@ -70,8 +70,11 @@ fn the_partition_holds_back_the_first() {
 
 #[test]
 fn canaries_come_last_in_the_order_and_so_first_in_the_rollout() {
-    let each =
-        |partition: i32| Terms { has_canary_of_each: true, partition: IntOrString::Int(partition), ..Terms::default() };
+    let each = |partition: i32| Holdback {
+        has_canary_of_each: true,
+        partition: IntOrString::Int(partition),
+        ..Holdback::default()
+    };
     assert_eq!(shown(&placed(each(2), four())), "(a)(b)cd");
     let kinds = [("a", 0), ("b", 0), ("c", 1), ("d", 1), ("e", 1)].map(|(name, variant)| node(name, variant));
     let mut placement = placed(each(3), kinds.to_vec());
@@ -85,9 +88,9 @@ fn canaries_come_last_in_the_order_and_so_first_in_the_rollout() {
 #[test]
 fn the_selector_and_a_pause_leave_nodes_alone() {
     let nodes = || vec![Prospect { is_chosen: false, ..node("a", 0) }, node("b", 0)];
-    assert_eq!(shown(&placed(Terms { has_selector: true, ..Terms::default() }, nodes())), "(a)b");
-    assert_eq!(shown(&placed(Terms { is_paused: true, ..Terms::default() }, nodes())), "(a)(b)");
-    assert_eq!(shown(&placed(Terms { is_blocked: true, ..Terms::default() }, nodes())), "(a)(b)");
+    assert_eq!(shown(&placed(Holdback { has_selector: true, ..Holdback::default() }, nodes())), "(a)b");
+    assert_eq!(shown(&placed(Holdback { is_paused: true, ..Holdback::default() }, nodes())), "(a)(b)");
+    assert_eq!(shown(&placed(Holdback { is_blocked: true, ..Holdback::default() }, nodes())), "(a)(b)");
 }
 
 #[test]
@@ -115,10 +118,10 @@ fn an_outage_moves_no_border() {
 /// nodes in order.
 #[test]
 fn with_a_selector_no_more_nodes_are_updated_than_the_partition_leaves() {
-    let terms = |number: i32| Terms { has_selector: true, ..partition(IntOrString::Int(number)) };
+    let holdback = |number: i32| Holdback { has_selector: true, ..partition(IntOrString::Int(number)) };
     let nodes =
         || ["a", "b", "c", "d", "e", "f"].map(|name| Prospect { is_chosen: name > "b", ..node(name, 0) }).to_vec();
-    let mut placement = placed(terms(4), nodes());
+    let mut placement = placed(holdback(4), nodes());
     assert_eq!(shown(&placement), "(a)(b)(c)(d)ef", "two places, for the last two that are selected");
     // One that is not selected has it already, and uses a place.
     placement.hold(&Arc::from("a"), Holding { has_pod: true, has_newest: true, is_replaced: false });
@@ -128,8 +131,8 @@ fn with_a_selector_no_more_nodes_are_updated_than_the_partition_leaves() {
     placement.hold(&Arc::from("c"), Holding { has_pod: false, has_newest: false, is_replaced: true });
     placement.share();
     assert_eq!(shown(&placement), "(a)(b)c(d)(e)(f)");
-    assert_eq!(shown(&placed(terms(6), nodes())), "(a)(b)(c)(d)(e)(f)");
-    assert_eq!(shown(&placed(terms(0), nodes())), "(a)(b)cdef");
+    assert_eq!(shown(&placed(holdback(6), nodes())), "(a)(b)(c)(d)(e)(f)");
+    assert_eq!(shown(&placed(holdback(0), nodes())), "(a)(b)cdef");
 }
 
 fn some_prospect() -> impl Strategy<Value = Prospect> {
@@ -147,14 +150,14 @@ fn some_prospect() -> impl Strategy<Value = Prospect> {
     )
 }
 
-fn some_terms() -> impl Strategy<Value = Terms> {
+fn some_holdback() -> impl Strategy<Value = Holdback> {
     let partition =
         prop::sample::select(vec![IntOrString::Int(0), IntOrString::Int(2), percent("50%"), percent("30%")]);
-    (partition, any::<bool>(), any::<bool>()).prop_map(|(partition, has_selector, has_canary_of_each)| Terms {
+    (partition, any::<bool>(), any::<bool>()).prop_map(|(partition, has_selector, has_canary_of_each)| Holdback {
         partition,
         has_selector,
         has_canary_of_each,
-        ..Terms::default()
+        ..Holdback::default()
     })
 }
 
@@ -169,9 +172,9 @@ fn some_holding() -> impl Strategy<Value = Holding> {
 proptest! {
     #[test]
     fn told_one_by_one_it_says_the_same_as_told_at_once(
-        terms in some_terms(), steps in prop::collection::vec((some_prospect(), some_holding(), 0_u8..4), 1..24),
+        holdback in some_holdback(), steps in prop::collection::vec((some_prospect(), some_holding(), 0_u8..4), 1..24),
     ) {
-        let mut one_by_one = Placement::new(terms.clone());
+        let mut one_by_one = Placement::new(holdback.clone());
         // What somebody who listens knows.
         let mut heard: BTreeMap<Arc<str>, NodeState> = BTreeMap::new();
         for (prospect, holding, kind) in steps {
@@ -186,7 +189,7 @@ proptest! {
             };
             let states = states.into_iter().chain(one_by_one.share());
             heard.extend(states.map(|state| (state.name.clone(), state)));
-            let mut at_once = Placement::new(terms.clone());
+            let mut at_once = Placement::new(holdback.clone());
             at_once.entries = one_by_one.entries.clone();
             let all = at_once.put_all(Vec::new());
             let all: BTreeMap<Arc<str>, NodeState> = all.into_iter().map(|state| (state.name.clone(), state)).collect();
@@ -198,8 +201,8 @@ proptest! {
     fn no_more_nodes_get_the_newest_than_the_partition_leaves(
         nodes in prop::collection::vec((some_prospect(), some_holding()), 0..12), number in 1_i32..6,
     ) {
-        let terms = Terms { has_selector: true, ..partition(IntOrString::Int(number)) };
-        let mut placement = placed(terms, nodes.iter().map(|(node, _)| node.clone()).collect());
+        let holdback = Holdback { has_selector: true, ..partition(IntOrString::Int(number)) };
+        let mut placement = placed(holdback, nodes.iter().map(|(node, _)| node.clone()).collect());
         for (node, holding) in &nodes {
             placement.hold(&node.name, *holding);
         }
