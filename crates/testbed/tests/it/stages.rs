@@ -131,6 +131,18 @@ async fn readiness_gates_are_respected() {
     .await;
 }
 
+// A busy machine may keep kwok from renewing the lease of a node in time. Then Kubernetes marks its pods.
+#[tokio::test]
+async fn a_pod_that_was_marked_not_ready_is_ready_again() {
+    let (_cluster, client) = nodes("marked").await;
+    let pods = create(&client, "marked", "marked-000", json!({})).await;
+    wait_for(&pods, "marked", "Ready", "True").await;
+    let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    let marked = pods.patch_status("marked", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    assert_eq!(condition(&marked, "Ready").as_deref(), Some("False"));
+    wait_for(&pods, "marked", "Ready", "True").await;
+}
+
 #[tokio::test]
 async fn readiness_fails_and_returns_on_chosen_nodes_only() {
     let (cluster, client) = nodes("fails").await;
