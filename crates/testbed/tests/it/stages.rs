@@ -143,6 +143,19 @@ async fn a_pod_that_was_marked_not_ready_is_ready_again() {
     wait_for(&pods, "marked", "Ready", "True").await;
 }
 
+// kwok writes what it decided upon an older state of the pod: Ready for a gate that opened, after its readiness has failed.
+#[tokio::test]
+async fn a_pod_whose_readiness_fails_is_not_left_ready() {
+    let (_cluster, client) = nodes("belated").await;
+    let fails = json!({"metadata": {"annotations": {"testbed.dapple.dev/readiness": "fail"}}});
+    let pods = create(&client, "belated", "belated-000", fails).await;
+    wait_for(&pods, "belated", "Ready", "False").await;
+    let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let ready = pods.patch_status("belated", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    assert_eq!(condition(&ready, "Ready").as_deref(), Some("True"));
+    wait_for(&pods, "belated", "Ready", "False").await;
+}
+
 #[tokio::test]
 async fn readiness_fails_and_returns_on_chosen_nodes_only() {
     let (cluster, client) = nodes("fails").await;
