@@ -32,7 +32,7 @@ pub(crate) type Difference = (Place, Option<Value>, Option<Value>);
 /// Every place at which the two differ.
 pub(crate) fn differences(before: &Value, after: &Value, shape: Shape) -> Vec<Difference> {
     let mut found = Vec::new();
-    let at = At { shape, merge: Merge::DEFAULT };
+    let at = At::start(shape);
     if before != after {
         compare(Some(before), Some(after), at, &Trail::Start, &mut found);
     }
@@ -47,13 +47,18 @@ fn same_order(before: &Lookup<'_>, after: &Lookup<'_>) -> bool {
 
 /// What the schema says of a value.
 #[derive(Clone, Copy)]
-struct At {
+pub(crate) struct At {
     shape: Shape,
     merge: Merge,
 }
 
 impl At {
-    fn field(self, name: &str) -> Self {
+    /// At the document itself.
+    pub(crate) fn start(shape: Shape) -> Self {
+        Self { shape, merge: Merge::DEFAULT }
+    }
+
+    pub(crate) fn field(self, name: &str) -> Self {
         let field = match self.shape {
             Shape::Object(id) => id.get().field(name),
             _ => None,
@@ -64,14 +69,14 @@ impl At {
         })
     }
 
-    fn item(self) -> Self {
+    pub(crate) fn item(self) -> Self {
         let shape = if let Shape::List(item) = self.shape { *item } else { Shape::Any };
         Self { shape, merge: Merge::DEFAULT }
     }
 }
 
 /// How a value is taken apart.
-enum Parts<'a> {
+pub(crate) enum Parts<'a> {
     Fields(&'a Map<String, Value>),
     Items(&'static str, Vec<(&'a Value, &'a Value)>),
     Leaf(&'a Value),
@@ -79,21 +84,22 @@ enum Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn of(value: &'a Value, at: At) -> Self {
-        match (value, at.merge.key) {
-            (Value::Object(map), _) if !map.is_empty() => Self::Fields(map),
-            (Value::Array(items), Some(key)) if at.merge.lists && !items.is_empty() => {
-                let keyed = items
-                    .iter()
-                    .map(|item| Some((item.get(key).filter(|key| !key.is_object() && !key.is_array())?, item)));
-                match keyed.collect::<Option<Vec<_>>>() {
-                    Some(keyed) if Lookup::of(keyed.iter().map(|(key, _)| *key)).is_distinct() => {
-                        Self::Items(key, keyed)
-                    }
-                    _ => Self::Leaf(value),
-                }
+        match value {
+            Value::Object(map) if !map.is_empty() => Self::Fields(map),
+            Value::Array(items) => {
+                Self::of_items(items, at).map_or(Self::Leaf(value), |(key, items)| Self::Items(key, items))
             }
             _ => Self::Leaf(value),
         }
+    }
+
+    /// The items of a list, each with what tells it apart from the others, and the field that does; none if nothing does.
+    pub(crate) fn of_items(items: &'a [Value], at: At) -> Option<(&'static str, Vec<(&'a Value, &'a Value)>)> {
+        let key = at.merge.key.filter(|_| at.merge.lists && !items.is_empty())?;
+        let keyed =
+            items.iter().map(|item| Some((item.get(key).filter(|key| !key.is_object() && !key.is_array())?, item)));
+        let keyed = keyed.collect::<Option<Vec<_>>>()?;
+        Lookup::of(keyed.iter().map(|(key, _)| *key)).is_distinct().then_some((key, keyed))
     }
 }
 

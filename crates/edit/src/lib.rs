@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod amount;
 pub mod blame;
+pub mod carry;
 pub mod check;
 mod compact;
 mod container;
