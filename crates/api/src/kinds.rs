@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 /// Where the API server keeps a kind, in the version that dapple reads and writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KindInfo {
     /// API group, empty for the core group.
     pub group: &'static str,
@@ -21,6 +21,11 @@ impl KindInfo {
     /// As in manifests: `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+
+    /// With its group, where several groups may have a kind of this name: `DaemonSet.apps`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() { self.kind.to_owned() } else { format!("{}.{}", self.kind, self.group) }
     }
 }
 
@@ -252,11 +257,12 @@ const fn native(
 pub const NATIVE_DAEMON_SET: NativeKind = native("apps", "DaemonSet", "daemonsets", &["ds"]);
 
 /// Kubernetes' own workloads, which may ask for a policy.
-pub static NATIVE: [NativeKind; 6] = [
+pub const NATIVE: &[NativeKind] = &[
     NATIVE_DAEMON_SET,
     native("apps", "Deployment", "deployments", &["deploy"]),
     native("apps", "StatefulSet", "statefulsets", &["sts"]),
     native("apps", "ReplicaSet", "replicasets", &["rs"]),
+    native("", "ReplicationController", "replicationcontrollers", &["rc"]),
     native("batch", "Job", "jobs", &[]),
     NativeKind { template_field: "spec.jobTemplate.spec.template", ..native("batch", "CronJob", "cronjobs", &["cj"]) },
 ];

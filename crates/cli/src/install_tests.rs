@@ -75,6 +75,14 @@ fn of_controllers(needed: &mut Needed) {
     for kind in [kinds::POD, kinds::CONTROLLER_REVISION] {
         needed.of(kind, "", &["get", "create", "patch", "delete"]);
     }
+    // Nodes that a group names get its label; what asks for policies is read before they are confirmed by one.
+    needed.of(kinds::NODE, "", &["patch"]);
+    for kind in [kinds::PROPAGATION_POLICY.at, kinds::OVERRIDE_POLICY.at] {
+        needed.of(kind, "", WATCHED);
+    }
+    for native in kinds::NATIVE {
+        needed.of(native.at, "", &["get", "list", "watch", "patch"]);
+    }
     needed.of(kinds::POD, "/status", &["patch"]);
     needed.of(kinds::POD, "/resize", &["patch"]);
     for kind in [kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {

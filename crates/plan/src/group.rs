@@ -9,6 +9,10 @@
 
 pub mod binding;
 pub mod division;
+pub mod gate;
+pub mod label;
+pub mod placing;
+pub mod seating;
 pub mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +54,18 @@ impl Rule {
     }
 
     fn matches_labels(&self, labels: &dyn Labels) -> bool {
-        !self.match_labels.is_empty() && self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        has_all(&self.match_labels, labels)
     }
+}
+
+/// Whether a node is in a group: as [`Rule::matches`] says, of one that is asked for once.
+pub fn is_member(group: &NodeGroupSpec, node: &str, labels: &dyn Labels) -> bool {
+    group.nodes.iter().any(|named| named == node) || has_all(&group.match_labels, labels)
+}
+
+/// Whether a node has all of these labels, and there are some.
+fn has_all(wanted: &BTreeMap<String, String>, labels: &dyn Labels) -> bool {
+    !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// What the status of a NodeGroup should say.
@@ -234,6 +248,16 @@ impl Membership {
             }
         }
         neighbours
+    }
+
+    /// The nodes of a group.
+    pub fn members(&self, group: &str) -> BTreeSet<Arc<str>> {
+        self.groups.get(group).map(|known| known.members.clone()).unwrap_or_default()
+    }
+
+    /// The groups that a node is in.
+    pub fn groups_of(&self, node: &str) -> BTreeSet<Arc<str>> {
+        self.nodes.get(node).cloned().unwrap_or_default()
     }
 
     /// What the status of this group should say, or `None` for a group that is not known.

@@ -79,6 +79,14 @@ mutants! {
     LeaversKept,
     /// A group's status is written without the generation that it is of.
     GenerationForgotten,
+    /// A node loses the label of a group though pods on it select on it.
+    LabelTakenFromPods,
+    /// A policy that is gone stays confirmed.
+    GoneStaysBound,
+    /// A gate goes off without the selector of the pod's group.
+    SelectorForgotten,
+    /// Pods that have a seat do not count.
+    SeatGivenTwice,
 }
 
 /// Whether mistakes can be made in this build at all.

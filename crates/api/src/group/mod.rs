@@ -43,6 +43,9 @@ pub const BINDING_PROPAGATION_LABEL: &str = "groupmanagement.kubeedge.io/binding
 /// Label by which dapple confirms a workload's OverridePolicy.
 pub const BINDING_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/binding-overridepolicy";
 
+/// What the labels begin with that nodes of a group get which names nodes. No other label does.
+pub const NODE_LABEL_PREFIX: &str = "group.dapple.dev/";
+
 /// What dapple found out about a policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

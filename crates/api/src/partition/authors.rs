@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::manager::{binding_labels, node_labels};
 use super::policies::{binding, not_by, policy};
 use super::{Action, ServiceAccount, quoted};
 use crate::kinds::{self, KindInfo, OwnKind};
@@ -16,9 +17,16 @@ pub struct AuthorPolicy {
 }
 
 /// The policies on who may write what makes dapple change pods: PodMarkers, OverridePolicies, and what the manager
-/// remembers of DaemonSets. They always deny, and need no tenants.
-pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 4] {
-    [pod_markers(), override_policies(), revisions(manager), statuses(manager)]
+/// remembers of DaemonSets; and those on what the manager itself may write. They always deny, and need no tenants.
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 6] {
+    [
+        pod_markers(),
+        override_policies(),
+        revisions(manager),
+        statuses(manager),
+        node_labels(manager),
+        binding_labels(manager),
+    ]
 }
 
 /// Accounts in kube-system that write ControllerRevisions: those of the workloads that have some, and those that let go of
@@ -144,8 +152,13 @@ mod tests {
             assert!(crds().iter().any(|is| is["metadata"]["name"] == crd), "{crd}");
             let rule = &objects[0]["spec"]["matchConstraints"]["resourceRules"][0];
             let [resource, group] = ["resources", "apiGroups"].map(|field| rule[field][0].as_str().expect("a text"));
-            // Revisions are everybody's; those of DaemonSets are told by their owners.
-            let expected = if resource == "controllerrevisions" { "controllerrevisions.apps" } else { &crd };
+            // Revisions are everybody's; those of DaemonSets are told by their owners. Nodes and workloads are others'.
+            let expected = match resource {
+                "controllerrevisions" => "controllerrevisions.apps",
+                "nodes" => "nodes.",
+                "daemonsets" => "daemonsets.apps",
+                _ => &crd,
+            };
             assert_eq!(format!("{}.{group}", resource.trim_end_matches("/status")), expected);
             assert_eq!(objects[1]["spec"]["validationActions"], json!(["Deny"]));
         }

@@ -3,6 +3,7 @@
 //! The rule is kept by ValidatingAdmissionPolicies, which the API server judges by itself: nothing that could be down.
 
 mod authors;
+mod manager;
 mod policies;
 
 use std::fmt;

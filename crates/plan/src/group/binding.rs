@@ -1,9 +1,21 @@
 //! What the labels of an application or a pod say of its policies: whether they are asked for, and confirmed.
 
-use dapple_api::group::{
-    BINDING_OVERRIDE_LABEL, BINDING_PROPAGATION_LABEL, REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
+use dapple_api::group::{
+    BINDING_OVERRIDE_LABEL, BINDING_PROPAGATION_LABEL, OverridePolicySpec, PropagationPolicySpec,
+    REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL,
+};
+use dapple_api::kinds::{KindInfo, OVERRIDE_POLICY, PROPAGATION_POLICY};
+use dapple_edit::document::Document;
+use dapple_edit::edit::Edit;
+use dapple_edit::group::edits;
+use dapple_edit::render::render_unnamed;
+use serde_json::Value;
+
+use super::division::Division;
+use crate::mutant::{Mutant, is_on};
+use crate::native::template;
 use crate::node::Labels;
 
 /// A kind of policy, with the pair of labels by which it is asked for and confirmed.
@@ -18,6 +30,15 @@ pub enum Pair {
 impl Pair {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Propagation, Self::Override];
+
+    /// The kind of the policies.
+    #[must_use]
+    pub fn kind(self) -> KindInfo {
+        match self {
+            Self::Propagation => PROPAGATION_POLICY.at,
+            Self::Override => OVERRIDE_POLICY.at,
+        }
+    }
 
     /// The label by which a policy is asked for.
     #[must_use]
@@ -75,6 +96,104 @@ impl Situation<'_> {
     }
 }
 
+/// What the checks say of a policy that an application asks for, in the order in which they are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Check {
+    /// There is no such policy in the application's namespace.
+    Missing,
+    /// It does not apply to the application's template, for this reason.
+    Unrendered(String),
+    /// It can be confirmed.
+    Passed,
+}
+
+/// Whether a PropagationPolicy says how pods are divided.
+#[must_use]
+pub fn check_propagation(spec: &PropagationPolicySpec) -> Check {
+    match Division::of(spec) {
+        Some(_) => Check::Passed,
+        None => Check::Unrendered(
+            "it has no strategy: set propagationStrategy, or only one of staticWeightList and numRange".to_owned(),
+        ),
+    }
+}
+
+/// Whether an OverridePolicy applies to an application, for every group that its rules name and for all others, whether such
+/// groups are there or not. `policy` is how people name it, `template_field` the field that has the pod template, empty for
+/// a pod.
+#[must_use]
+pub fn check_override(policy: &str, spec: &OverridePolicySpec, application: &Value, template_field: &str) -> Check {
+    let template = match template_field {
+        "" => Some(application),
+        field => template(field, application),
+    };
+    let Some(template) = template.filter(|template| template.is_object()) else {
+        return Check::Unrendered(format!("it has no pod template at {template_field}"));
+    };
+    for group in kinds_of_groups(spec) {
+        let edits = edits(policy, spec, &[&group]);
+        let edits: Vec<&Edit> = edits.iter().collect();
+        let rendered = match render_unnamed(Document::PodTemplate, template, &edits) {
+            Ok(rendered) => rendered,
+            Err(error) => return Check::Unrendered(error.to_string()),
+        };
+        if let Some((key, value)) = selected(application).find(|(key, value)| !has_label(&rendered, key, value)) {
+            return Check::Unrendered(format!(
+                "it changes the label {key} of pods, which its selector needs to be {value:?}"
+            ));
+        }
+    }
+    Check::Passed
+}
+
+/// One name for all groups that the same rules target.
+fn kinds_of_groups(spec: &OverridePolicySpec) -> impl Iterator<Item = String> {
+    let named = spec.override_rules.iter().flat_map(|rule| rule.target_node_group.iter().flatten());
+    // No group has an empty name: this one stands for those that no rule names.
+    let names: BTreeSet<String> = named.map(|name| name.to_ascii_lowercase()).chain([String::new()]).collect();
+    let rules = |name: &str| spec.override_rules.iter().map(|rule| rule.targets(name)).collect::<Vec<_>>();
+    let by_rules: BTreeMap<Vec<bool>, String> = names.into_iter().map(|name| (rules(&name), name)).collect();
+    by_rules.into_values()
+}
+
+/// The labels that an application selects its pods by.
+fn selected(application: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let selector = application.pointer("/spec/selector");
+    // Only that of a ReplicationController is a map itself.
+    let labels = selector.map(|selector| selector.get("matchLabels").unwrap_or(selector)).and_then(Value::as_object);
+    labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
+}
+
+fn has_label(template: &Value, key: &str, value: &str) -> bool {
+    template["metadata"]["labels"][key] == *value
+}
+
+/// What is done about the label by which a policy is confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Confirmation<'l> {
+    /// It names this policy from now on.
+    Set(&'l str),
+    /// It is taken off.
+    Remove,
+    /// It stays as it is, or is not there.
+    Keep,
+}
+
+impl Pair {
+    /// What is done about the label of an application, by the check of the policy that it asks for. A policy that was confirmed
+    /// and is edited into one that does not apply stays confirmed: what runs by it goes on, and groups keep what they have.
+    #[must_use]
+    pub fn confirm<'l>(self, labels: &'l dyn Labels, check: &Check) -> Confirmation<'l> {
+        match (self.situation(labels), check) {
+            (Situation::None, _) if labels.get(self.binding()).is_some() => Confirmation::Remove,
+            (Situation::Bound(_), Check::Missing) if is_on(Mutant::GoneStaysBound) => Confirmation::Keep,
+            (Situation::Bound(_) | Situation::Differs { .. }, Check::Missing) => Confirmation::Remove,
+            (Situation::Asked(policy) | Situation::Differs { policy, .. }, Check::Passed) => Confirmation::Set(policy),
+            _ => Confirmation::Keep,
+        }
+    }
+}
+
 /// Whether a pod with these labels may be handed to its node for the first time: the filter of CloudCore. A policy of either
 /// kind that is asked for and not confirmed holds it back.
 #[must_use]
@@ -84,7 +203,7 @@ pub fn may_be_sent(labels: &dyn Labels) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use serde_json::json;
 
     use super::*;
 
@@ -105,6 +224,76 @@ mod tests {
             assert!(holds(Some(""), None), "a label without a name asks for what cannot be there");
             assert_eq!(pair.situation(&labels(pair, Some("a"), Some("a"))), Situation::Bound("a"));
         }
+    }
+
+    #[test]
+    fn a_policy_is_confirmed_once_it_passes_and_as_long_as_it_is_asked_for() {
+        let pair = Pair::Override;
+        let unrendered = Check::Unrendered("no such container".to_owned());
+        let confirm = |required, binding, check: &Check| {
+            let labels = labels(pair, required, binding);
+            format!("{:?}", pair.confirm(&labels, check))
+        };
+        let (set, remove, keep) = ("Set(\"a\")", "Remove", "Keep");
+        assert_eq!(confirm(Some("a"), None, &Check::Passed), set);
+        assert_eq!(confirm(Some("a"), Some("b"), &Check::Passed), set);
+        assert_eq!(confirm(Some("a"), None, &Check::Missing), keep);
+        assert_eq!(confirm(Some("a"), None, &unrendered), keep);
+        assert_eq!(confirm(Some("a"), Some("a"), &unrendered), keep, "it was edited since");
+        assert_eq!(confirm(Some("a"), Some("a"), &Check::Missing), remove, "it was deleted");
+        assert_eq!(confirm(Some("a"), Some("b"), &Check::Missing), remove);
+        assert_eq!(confirm(None, Some("b"), &Check::Passed), remove, "none is asked for any more");
+        assert_eq!(confirm(None, None, &Check::Missing), keep);
+    }
+
+    fn rules(rules: Value) -> OverridePolicySpec {
+        serde_json::from_value(json!({"overrideRules": rules})).expect("a policy")
+    }
+
+    fn application() -> Value {
+        json!({"kind": "Deployment", "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web", "tier": "1"}},
+            "spec": {"containers": [{"name": "c", "image": "web:1", "args": ["a"]}]}}}})
+    }
+
+    fn check(of: Value) -> String {
+        match check_override("OverridePolicy a/o", &rules(of), &application(), "spec.template") {
+            Check::Unrendered(why) => why,
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_policy_is_held_against_the_template_for_every_kind_of_group() {
+        let good = json!({"imageOverrider": [{"component": "Tag", "operator": "replace", "value": "2"}]});
+        let bad = |group: Value| {
+            json!({"targetNodeGroup": group, "plaintext": [
+            {"path": "/spec/nothing/0", "operator": "remove"}]})
+        };
+        assert_eq!(check(json!([good])), "Passed");
+        assert!(check(json!([good, bad(json!(["north"]))])).contains("overrideRules[1]"), "{}", check(json!([good])));
+        assert!(check(json!([bad(Value::Null)])).contains("/spec/nothing"), "of groups that no rule names");
+        assert_eq!(check(json!([bad(json!([]))])), "Passed", "it is for no group");
+        let pod = application()["spec"]["template"].clone();
+        assert_eq!(check_override("o", &rules(json!([good])), &pod, ""), Check::Passed);
+        let none = check_override("o", &rules(json!([])), &pod, "spec.template");
+        assert_eq!(none, Check::Unrendered("it has no pod template at spec.template".to_owned()));
+    }
+
+    #[test]
+    fn a_label_that_the_selector_needs_is_not_changed() {
+        let label = |key: &str| {
+            json!([{"plaintext": [
+            {"path": format!("/metadata/labels/{key}"), "operator": "replace", "value": "other"}]}])
+        };
+        assert_eq!(check(label("tier")), "Passed");
+        assert!(check(label("app")).contains("changes the label app of pods"), "{}", check(label("app")));
+        let whole = json!([{"plaintext": [{"path": "/metadata/labels", "operator": "remove"}]}]);
+        assert!(check(whole).contains("changes the label app"));
+        let mut controller = application();
+        controller["spec"]["selector"] = json!({"app": "web"});
+        let refused = check_override("o", &rules(label("app")), &controller, "spec.template");
+        assert!(matches!(refused, Check::Unrendered(_)), "of a ReplicationController: {refused:?}");
     }
 
     #[test]

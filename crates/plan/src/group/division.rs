@@ -24,7 +24,14 @@ pub struct Division {
 #[derive(Debug)]
 enum Rest {
     Weights(BinaryHeap<Claim>),
-    Ranges { least: std::vec::IntoIter<(usize, usize)>, even: BinaryHeap<Reverse<(usize, usize)>>, most: Vec<usize> },
+    Ranges {
+        /// Groups with how many of their least numbers are left.
+        least: std::vec::IntoIter<(usize, usize)>,
+        /// How many pods groups have once all least numbers are reached, and the groups.
+        even: BinaryHeap<Reverse<(usize, usize)>>,
+        min: Vec<usize>,
+        most: Vec<usize>,
+    },
 }
 
 /// The claim of a group to the next seat. The greatest gets it.
@@ -97,8 +104,9 @@ impl Division {
         let least: Vec<(usize, usize)> =
             listed.iter().enumerate().map(|(group, (_, (least, most)))| (group, *least.min(most))).collect();
         let even = least.iter().map(|(group, least)| Reverse((*least, *group))).collect();
-        let least = least.into_iter();
-        Self::new(listed.into_iter().map(|(name, _)| name).collect(), Rest::Ranges { least, even, most })
+        let min = least.iter().map(|(_, least)| *least).collect();
+        let rest = Rest::Ranges { least: least.into_iter(), even, min, most };
+        Self::new(listed.into_iter().map(|(name, _)| name).collect(), rest)
     }
 
     fn new(groups: Vec<Arc<str>>, rest: Rest) -> Self {
@@ -124,6 +132,34 @@ impl Division {
         self.seats_of.iter().map(|seats| seats.partition_point(|seat| *seat < pods)).collect()
     }
 
+    /// How many seats a group has before this one.
+    pub fn rank_of(&mut self, group: usize, seat: usize) -> usize {
+        self.extend(seat);
+        self.seats_of.get(group).map_or(0, |seats| seats.partition_point(|known| *known < seat))
+    }
+
+    /// The seat of a group before which it has so many, among the first `pods`.
+    pub fn seat_at(&mut self, group: usize, rank: usize, pods: usize) -> Option<usize> {
+        self.extend(pods);
+        self.seats_of.get(group)?.get(rank).copied().filter(|seat| *seat < pods)
+    }
+
+    /// The number of pods that a group gets before any other gets more than its own: by range alone.
+    pub fn least(&self, group: usize) -> usize {
+        match &self.rest {
+            Rest::Weights(_) => usize::MAX,
+            Rest::Ranges { min, .. } => min.get(group).copied().unwrap_or(0),
+        }
+    }
+
+    /// The greatest number of pods that a group may have.
+    pub fn most(&self, group: usize) -> usize {
+        match &self.rest {
+            Rest::Weights(_) => usize::MAX,
+            Rest::Ranges { most, .. } => most.get(group).copied().unwrap_or(0),
+        }
+    }
+
     fn extend(&mut self, seats: usize) {
         while self.order.len() < seats
             && let Some(group) = self.rest.next()
@@ -143,7 +179,7 @@ impl Rest {
                 claims.push(Claim { seats: claim.seats + 1, ..claim });
                 Some(group)
             }
-            Self::Ranges { least, even, most } => {
+            Self::Ranges { least, even, most, .. } => {
                 while let Some((group, left)) = least.as_mut_slice().first_mut() {
                     if *left > 0 {
                         *left -= 1;

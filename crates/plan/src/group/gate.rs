@@ -1,0 +1,122 @@
+//! What becomes of a new pod when it is admitted: whether it has to wait behind the gate until it is placed.
+
+use serde_json::{Value, json};
+
+use super::binding::Pair;
+use super::placing::{GATE, PodRule};
+use crate::node::Labels;
+
+/// What is known of what asks for policies in a pod's name.
+#[derive(Clone, Copy)]
+pub enum Applicant<'l> {
+    /// Nothing asks for any.
+    None,
+    /// Its owner is not known here yet: whoever places pods finds out, and releases it if nothing asks.
+    Unknown,
+    /// Something with these labels does.
+    Of(&'l dyn Labels),
+}
+
+/// The operations of a JSON patch that puts a pod behind the gate, with the four labels of its application; none if it need
+/// not wait. A pod that is on a node already cannot, and one that has the gate does.
+#[must_use]
+pub fn patch(pod: &Value, applicant: Applicant<'_>) -> Vec<Value> {
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    let is_gated = gates.into_iter().flatten().any(|gate| gate["name"] == GATE);
+    let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    if is_gated || is_bound || !pod["spec"].is_object() || !pod["metadata"].is_object() {
+        return Vec::new();
+    }
+    let mut operations = match applicant {
+        Applicant::None => return Vec::new(),
+        Applicant::Of(labels) if PodRule::of(labels) == PodRule::Release => return Vec::new(),
+        Applicant::Unknown => Vec::new(),
+        Applicant::Of(labels) => copy_labels(pod, labels),
+    };
+    let gate = json!({"name": GATE});
+    operations.push(match gates {
+        Some(_) => json!({"op": "add", "path": "/spec/schedulingGates/-", "value": gate}),
+        None => json!({"op": "add", "path": "/spec/schedulingGates", "value": [gate]}),
+    });
+    operations
+}
+
+/// Gives a pod those of the four labels of its application that it lacks. What it has by its template stays: its owner may
+/// select on it, and would make another pod for one that it has lost.
+fn copy_labels(pod: &Value, application: &dyn Labels) -> Vec<Value> {
+    let own = pod["metadata"]["labels"].as_object();
+    let mut operations = Vec::new();
+    if own.is_none() {
+        operations.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+    }
+    for key in Pair::ALL.into_iter().flat_map(|pair| [pair.required(), pair.binding()]) {
+        let path = format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1"));
+        let is_lacking = own.is_none_or(|labels| !labels.contains_key(key));
+        if let Some(value) = application.get(key).filter(|_| is_lacking) {
+            operations.push(json!({"op": "add", "path": path, "value": value}));
+        }
+    }
+    operations
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    /// The pod as it is after the patch.
+    fn admitted(mut pod: Value, applicant: Applicant<'_>) -> Value {
+        let operations: json_patch::Patch = serde_json::from_value(patch(&pod, applicant).into()).expect("a patch");
+        json_patch::patch(&mut pod, &operations).expect("it applies");
+        pod
+    }
+
+    #[test]
+    fn a_pod_waits_with_the_labels_of_its_application() {
+        let (spread, images) = (Pair::Propagation, Pair::Override);
+        let asks = labels(&[(spread.required(), "a"), (spread.binding(), "a"), ("other", "x")]);
+        let bare = json!({"metadata": {"generateName": "web-"}, "spec": {"containers": []}});
+        let there = admitted(bare.clone(), Applicant::Of(&asks));
+        assert_eq!(there["spec"]["schedulingGates"], json!([{"name": GATE}]));
+        assert_eq!(there["metadata"]["labels"], json!({spread.required(): "a", spread.binding(): "a"}));
+
+        // What its template has of them stays.
+        let labelled = json!({"metadata": {"labels": {"app": "web", spread.required(): "b", images.required(): "o"}},
+            "spec": {"schedulingGates": [{"name": "others"}]}});
+        let there = admitted(labelled, Applicant::Of(&asks));
+        assert_eq!(there["spec"]["schedulingGates"], json!([{"name": "others"}, {"name": GATE}]));
+        assert_eq!(
+            there["metadata"]["labels"],
+            json!({"app": "web", spread.required(): "b", spread.binding(): "a", images.required(): "o"})
+        );
+        let there = admitted(bare, Applicant::Unknown);
+        assert_eq!(there["spec"]["schedulingGates"], json!([{"name": GATE}]));
+        assert!(there["metadata"]["labels"].is_null());
+    }
+
+    #[test]
+    fn nothing_waits_that_nothing_is_asked_for() {
+        let pod = json!({"metadata": {}, "spec": {}});
+        let of = |pairs: &[(&str, &str)]| patch(&pod, Applicant::Of(&labels(pairs))).len();
+        let (spread, images) = (Pair::Propagation, Pair::Override);
+        assert_eq!(patch(&pod, Applicant::None), Vec::<Value>::new());
+        assert_eq!(of(&[]), 0);
+        assert_eq!(of(&[(spread.binding(), "a")]), 0, "a confirmation that is left over");
+        assert_eq!(of(&[(images.required(), "o"), (images.binding(), "o")]), 0, "only images differ");
+        assert!(of(&[(images.required(), "o")]) > 0, "until it is confirmed");
+    }
+
+    #[test]
+    fn what_cannot_wait_or_does_already_is_left_alone() {
+        for spec in [json!({"nodeName": "n"}), json!({"schedulingGates": [{"name": GATE}]}), json!(null), json!([])] {
+            let pod = json!({"metadata": {}, "spec": spec});
+            assert!(patch(&pod, Applicant::Unknown).is_empty(), "{pod}");
+        }
+        assert!(patch(&json!({}), Applicant::Unknown).is_empty());
+    }
+}

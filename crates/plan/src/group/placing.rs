@@ -1,0 +1,354 @@
+//! Where pods go that wait behind the gate: the pods of one owner revision, all in one decision.
+//!
+//! A gated pod is a request in the cluster, and the write that takes its gate off is the decision: nothing else need be
+//! remembered. What is kept here can be made anew from the pods at any time.
+//!
+//! Invariants: told of pods one by one, it decides as if made anew of all of them. A pod is placed only where it gets the
+//! group's selector, so no gate goes off without one. The cost of a change does not depend on the number of pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use dapple_api::group::{NodeGroupSpec, PropagationPolicySpec};
+
+use super::binding::{Pair, Situation};
+use super::division::Division;
+use super::label;
+use super::seating::{Place, Placed, Seating, Waiting};
+use crate::mutant::{Mutant, is_on};
+use crate::node::Labels;
+
+/// The scheduling gate, and the label of a pod that names its group.
+pub const GATE: &str = "dapple.dev/group";
+/// By which a ReplicaSet chooses whom to delete first: the lowest.
+pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// A pod, as far as placing goes by it.
+#[derive(Clone, Copy)]
+pub struct PodFacts<'p> {
+    /// Whether it has our gate.
+    pub is_gated: bool,
+    /// Whether it runs, or is yet to: it is neither being deleted nor finished.
+    pub is_live: bool,
+    /// Its labels.
+    pub labels: &'p dyn Labels,
+    /// What it says of the cost of deleting it.
+    pub deletion_cost: Option<&'p str>,
+    /// What it wants of its node's labels itself.
+    pub node_selector: &'p dyn Labels,
+    /// The groups of the node that it is on.
+    pub groups_of_node: &'p BTreeSet<Arc<str>>,
+    /// Its ordinal, if its owner numbers its pods.
+    pub ordinal: Option<usize>,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
+}
+
+/// What is done about a pod that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes to a group.
+    Place(Placement),
+    /// It stays behind the gate.
+    Wait(Why),
+}
+
+/// Where a pod goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placement {
+    /// The group.
+    pub group: Arc<str>,
+    /// What its node has to have.
+    pub selector: BTreeMap<String, String>,
+    /// What deleting it costs: less for those that are to go first. None if it has a cost of its own, or no seat.
+    pub cost: Option<i32>,
+    /// Whether it has a cost of its own, which is left alone.
+    pub has_own_cost: bool,
+}
+
+/// Why a pod stays behind the gate.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// A policy is asked for and not confirmed.
+    NotConfirmed {
+        /// Of which kind.
+        pair: Pair,
+        /// Its name.
+        policy: String,
+    },
+    /// Every group has as many pods as it may have.
+    NoSeat {
+        /// By which policy.
+        policy: String,
+    },
+    /// Its group is not there.
+    NoGroup {
+        /// The group.
+        group: Arc<str>,
+        /// By which policy.
+        policy: String,
+    },
+    /// It wants another value of a label than the nodes of its group have.
+    Contradiction {
+        /// The group.
+        group: Arc<str>,
+        /// The label.
+        key: String,
+        /// What the group's nodes have.
+        value: String,
+    },
+}
+
+impl Why {
+    /// One word in CamelCase, for machines.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotConfirmed { .. } => "WaitingForPolicy",
+            Self::NoSeat { .. } => "NoSeat",
+            Self::NoGroup { .. } => "WaitingForGroup",
+            Self::Contradiction { .. } => "NodeSelectorContradicts",
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotConfirmed { pair, policy } => write!(
+                f,
+                "it waits until the {} {policy:?} is confirmed, which label {} asks for: the Events of its application say \
+                 what is in the way",
+                pair.kind().kind,
+                pair.required()
+            ),
+            Self::NoSeat { policy } => write!(
+                f,
+                "it waits since every group of the PropagationPolicy {policy:?} has its greatest number of pods: raise a max, \
+                 or list another group"
+            ),
+            Self::NoGroup { group, policy } => write!(
+                f,
+                "it waits for the NodeGroup {group:?}, which the PropagationPolicy {policy:?} lists and which is not there: \
+                 create it, or take it off the list"
+            ),
+            Self::Contradiction { group, key, value } => write!(
+                f,
+                "it waits since no node of its group {group:?} fits it: nodes of the group have {key}={value}, and the pod's own \
+                 nodeSelector asks for another value"
+            ),
+        }
+    }
+}
+
+/// What the labels of an application say of its pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodRule<'l> {
+    /// They are divided by this policy.
+    Divide(&'l str),
+    /// They wait until a policy is confirmed.
+    Hold {
+        /// Of which kind.
+        pair: Pair,
+        /// Its name.
+        policy: &'l str,
+    },
+    /// They go anywhere.
+    Release,
+}
+
+impl<'l> PodRule<'l> {
+    /// By the labels of an application.
+    #[must_use]
+    pub fn of(labels: &'l dyn Labels) -> Self {
+        for pair in Pair::ALL {
+            if let Situation::Asked(policy) | Situation::Differs { policy, .. } = pair.situation(labels) {
+                return Self::Hold { pair, policy };
+            }
+        }
+        match Pair::Propagation.situation(labels) {
+            Situation::Bound(policy) => Self::Divide(policy),
+            _ => Self::Release,
+        }
+    }
+}
+
+/// What pods of a group select their nodes by: its own labels if it names no nodes, else the label that its nodes are given.
+/// Of a group that asks for no nodes, no node has that: without a selector, its pods would go anywhere.
+#[must_use]
+pub fn selector(group: &str, spec: &NodeGroupSpec) -> BTreeMap<String, String> {
+    if spec.nodes.is_empty() && !spec.match_labels.is_empty() {
+        return spec.match_labels.clone();
+    }
+    BTreeMap::from([(label::label(group), label::VALUE.to_owned())])
+}
+
+/// The pods of one owner revision under one policy.
+#[derive(Debug)]
+pub struct Placing {
+    policy: String,
+    seating: Seating,
+    live: BTreeSet<Arc<str>>,
+    waiting: BTreeMap<Arc<str>, Gated>,
+}
+
+/// A pod that waits.
+#[derive(Debug, Clone)]
+struct Gated {
+    created: i64,
+    waits: Waiting,
+    node_selector: BTreeMap<String, String>,
+    has_cost: bool,
+}
+
+impl Placing {
+    /// No pods yet. None if the policy does not say how to divide them.
+    #[must_use]
+    pub fn new(policy: &str, spec: &PropagationPolicySpec) -> Option<Self> {
+        let seating = Seating::new(Division::of(spec)?);
+        Some(Self { policy: policy.to_owned(), seating, live: BTreeSet::new(), waiting: BTreeMap::new() })
+    }
+
+    /// These pods live, and are told next. How many there are says which seats are believed.
+    pub fn expect(&mut self, live: impl Iterator<Item = Arc<str>>) {
+        self.live.extend(live);
+        self.seating.set_live(self.live.len());
+    }
+
+    /// The groups that pods are divided among, in lower case.
+    #[must_use]
+    pub fn groups(&self) -> &[Arc<str>] {
+        self.seating.division().groups()
+    }
+
+    /// Whether no pod is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Whether some pod waits.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A pod is as this says.
+    pub fn put(&mut self, pod: &Arc<str>, facts: &PodFacts<'_>) {
+        if !facts.is_live {
+            return self.remove(pod);
+        }
+        self.live.insert(pod.clone());
+        self.seating.set_live(self.live.len());
+        self.waiting.remove(pod);
+        if facts.is_gated {
+            self.seating.remove(pod);
+            let mut node_selector = BTreeMap::new();
+            facts.node_selector.each(&mut |key, value| _ = node_selector.insert(key.to_owned(), value.to_owned()));
+            let waits = Waiting { ordinal: facts.ordinal, ..Waiting::default() };
+            let has_cost = facts.deletion_cost.is_some();
+            self.waiting.insert(pod.clone(), Gated { created: facts.created, waits, node_selector, has_cost });
+            return;
+        }
+        let group = match facts.labels.get(GATE) {
+            Some(group) => self.number_of(group),
+            None => self.freest(facts.groups_of_node),
+        };
+        let seat = facts.deletion_cost.and_then(seat_of).or(facts.ordinal);
+        if is_on(Mutant::SeatGivenTwice) {
+            return self.seating.remove(pod);
+        }
+        self.seating.put(pod, Placed { group, seat });
+    }
+
+    /// A pod is gone.
+    pub fn remove(&mut self, pod: &Arc<str>) {
+        self.live.remove(pod);
+        self.waiting.remove(pod);
+        self.seating.set_live(self.live.len());
+        self.seating.remove(pod);
+    }
+
+    /// A pod was placed: it does not wait any more, and has its seat until it is told otherwise.
+    pub fn note_placed(&mut self, pod: &Arc<str>, placement: &Placement) {
+        if !self.live.contains(pod) {
+            return;
+        }
+        self.waiting.remove(pod);
+        let seat = placement.cost.and_then(|cost| usize::try_from(cost.checked_neg()?).ok());
+        let group = self.number_of(&placement.group);
+        self.seating.put(pod, Placed { group, seat });
+    }
+
+    /// What is done about every pod that waits, oldest first. Nothing is remembered of it: what is done is to be noted.
+    pub fn decide(
+        &mut self,
+        find_group: impl Fn(&str) -> Option<BTreeMap<String, String>>,
+    ) -> Vec<(Arc<str>, Decision)> {
+        let mut waiting: Vec<(&Arc<str>, &Gated)> = self.waiting.iter().collect();
+        waiting.sort_by_key(|(name, gated)| (gated.created, (*name).clone()));
+        let asked: Vec<(Arc<str>, Waiting)> =
+            waiting.iter().map(|(name, gated)| ((*name).clone(), gated.waits.clone())).collect();
+        let places = self.seating.place(&asked);
+        for (name, _) in &asked {
+            self.seating.remove(name);
+        }
+        let decided = waiting.into_iter().zip(places);
+        decided.map(|((name, gated), place)| (name.clone(), self.judge(gated, place, &find_group))).collect()
+    }
+
+    fn judge(
+        &self,
+        gated: &Gated,
+        place: Option<Place>,
+        find_group: impl Fn(&str) -> Option<BTreeMap<String, String>>,
+    ) -> Decision {
+        let policy = || self.policy.clone();
+        let Some(Place { group, seat }) = place else { return Decision::Wait(Why::NoSeat { policy: policy() }) };
+        let group = self.seating.division().groups()[group].clone();
+        let Some(mut selector) = find_group(&group) else {
+            return Decision::Wait(Why::NoGroup { group, policy: policy() });
+        };
+        if is_on(Mutant::SelectorForgotten) {
+            selector.clear();
+        }
+        let contradicted =
+            selector.iter().find(|(key, value)| gated.node_selector.get(*key).is_some_and(|own| own != *value));
+        if let Some((key, value)) = contradicted {
+            return Decision::Wait(Why::Contradiction { group, key: key.clone(), value: value.clone() });
+        }
+        let cost = seat.filter(|_| !gated.has_cost).and_then(cost_of);
+        Decision::Place(Placement { group, selector, cost, has_own_cost: gated.has_cost })
+    }
+
+    /// A group's place in the policy. Names compare without case.
+    fn number_of(&self, group: &str) -> Option<usize> {
+        self.seating.division().groups().iter().position(|known| known.eq_ignore_ascii_case(group))
+    }
+
+    /// Of the groups that a node is in, the one with most free seats, then the first that the policy lists.
+    fn freest(&mut self, groups: &BTreeSet<Arc<str>>) -> Option<usize> {
+        if groups.is_empty() {
+            return None;
+        }
+        let listed: Vec<usize> = groups.iter().filter_map(|group| self.number_of(group)).collect();
+        let counts = self.seating.counts();
+        let free = |group: &usize| counts[*group].1.saturating_sub(counts[*group].0);
+        listed.into_iter().min_by_key(|group| (std::cmp::Reverse(free(group)), *group))
+    }
+}
+
+/// What deleting the pod of a seat costs: those of the last seats go first.
+fn cost_of(seat: usize) -> Option<i32> {
+    i32::try_from(seat).ok().map(|seat| -seat)
+}
+
+/// The seat that a cost says.
+fn seat_of(cost: &str) -> Option<usize> {
+    usize::try_from(cost.parse::<i32>().ok()?.checked_neg()?).ok()
+}
+
+#[cfg(test)]
+#[path = "placing_tests.rs"]
+mod tests;

@@ -1,0 +1,221 @@
+//! Who sits where: the pods of one owner revision under one policy, and where those that wait are placed.
+//!
+//! n pods take the first n seats of the policy's [`Division`]. What counts is how many pods a group has; the number of a
+//! seat says who goes first when there are fewer pods: the last ones.
+//!
+//! Invariants: no seat is given twice. No group gets a pod that waits while it has as many as its share of all pods, unless the
+//! pod's volumes allow no other. The cost of a change does not depend on the number of pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::division::Division;
+
+/// So far beyond the number of pods a seat is believed: whoever may write a pod can claim any.
+const BEYOND: usize = 64;
+
+/// A pod that has a place, as it says itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Its group, by its place in the policy; none if the policy does not list it.
+    pub group: Option<usize>,
+    /// The seat that it was given.
+    pub seat: Option<usize>,
+}
+
+/// A pod that waits to be placed.
+#[derive(Debug, Clone, Default)]
+pub struct Waiting {
+    /// Its ordinal, if its owner numbers its pods: that is its seat.
+    pub ordinal: Option<usize>,
+    /// The group that it was rendered for, by its place in the policy.
+    pub rendered_for: Option<usize>,
+    /// The only groups that its volumes allow.
+    pub allowed: Option<BTreeSet<usize>>,
+    /// Groups without room for it.
+    pub full: BTreeSet<usize>,
+}
+
+/// Where a pod is placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The group, by its place in the policy.
+    pub group: usize,
+    /// The seat, if it has one.
+    pub seat: Option<usize>,
+}
+
+/// The pods of one owner revision.
+#[derive(Debug)]
+pub struct Seating {
+    division: Division,
+    /// How many pods live, those that wait included.
+    live: usize,
+    pods: BTreeMap<Arc<str>, Place>,
+    rows: Vec<Row>,
+}
+
+/// The seats of one group, by how many it has before.
+#[derive(Debug, Clone, Default)]
+struct Row {
+    pods: usize,
+    /// Seats below `end` that nobody has.
+    free: BTreeSet<usize>,
+    end: usize,
+}
+
+impl Row {
+    fn is_free(&self, rank: usize) -> bool {
+        rank >= self.end || self.free.contains(&rank)
+    }
+
+    fn take(&mut self, rank: usize) {
+        self.free.extend(self.end..rank.max(self.end));
+        self.end = self.end.max(rank + 1);
+        self.free.remove(&rank);
+    }
+
+    fn leave(&mut self, rank: usize) {
+        self.free.insert(rank);
+        while self.end > 0 && self.free.remove(&(self.end - 1)) {
+            self.end -= 1;
+        }
+    }
+
+    fn lowest(&self) -> usize {
+        self.free.first().copied().unwrap_or(self.end)
+    }
+}
+
+impl Seating {
+    /// Nobody yet.
+    #[must_use]
+    pub fn new(division: Division) -> Self {
+        let rows = vec![Row::default(); division.groups().len()];
+        Self { division, live: 0, pods: BTreeMap::new(), rows }
+    }
+
+    /// How its policy divides pods.
+    #[must_use]
+    pub fn division(&self) -> &Division {
+        &self.division
+    }
+
+    /// How many pods live, those that wait included. To be said before any of them is put.
+    pub fn set_live(&mut self, live: usize) {
+        self.live = live;
+    }
+
+    /// A pod has this place. Returns the seat that it sits on: its own, if that is one of its group and nobody has it.
+    pub fn put(&mut self, pod: &Arc<str>, placed: Placed) -> Option<usize> {
+        self.remove(pod);
+        let group = placed.group.filter(|group| *group < self.rows.len())?;
+        let seat = placed.seat.filter(|seat| *seat < self.live.saturating_mul(2).saturating_add(BEYOND));
+        let seat = seat.filter(|seat| self.division.group_at(*seat) == Some(group));
+        let rank = seat.map(|seat| self.division.rank_of(group, seat)).filter(|rank| self.rows[group].is_free(*rank));
+        self.rows[group].pods += 1;
+        if let Some(rank) = rank {
+            self.rows[group].take(rank);
+        }
+        let seat = seat.filter(|_| rank.is_some());
+        self.pods.insert(pod.clone(), Place { group, seat });
+        seat
+    }
+
+    /// A pod is gone, or has no place any more.
+    pub fn remove(&mut self, pod: &str) {
+        let Some(Place { group, seat }) = self.pods.remove(pod) else { return };
+        self.rows[group].pods -= 1;
+        if let Some(seat) = seat {
+            let rank = self.division.rank_of(group, seat);
+            self.rows[group].leave(rank);
+        }
+    }
+
+    /// How many pods each group has, and how many are its share.
+    pub fn counts(&mut self) -> Vec<(usize, usize)> {
+        let shares = self.division.counts(self.live);
+        self.rows.iter().map(|row| row.pods).zip(shares).collect()
+    }
+
+    /// Places pods that wait, all at once, in the order in which they came. None for one that has no place: every group has
+    /// its greatest number.
+    pub fn place(&mut self, waiting: &[(Arc<str>, Waiting)]) -> Vec<Option<Place>> {
+        let shares = self.division.counts(self.live);
+        let mut places: Vec<Option<Place>> = vec![None; waiting.len()];
+        // What was rendered for a group need not be changed there: those first.
+        for is_rendered in [true, false] {
+            for (number, (pod, waits)) in waiting.iter().enumerate() {
+                if places[number].is_some() {
+                    continue;
+                }
+                let wish = waits.rendered_for.filter(|group| self.is_open(*group, waits, &shares));
+                places[number] = match (waits.ordinal, wish) {
+                    (Some(ordinal), _) => self.at_ordinal(waits, ordinal),
+                    (None, Some(group)) => Some(self.take(group, waits)),
+                    (None, None) if is_rendered => None,
+                    (None, None) => self.first_open(waits, &shares),
+                };
+                if let Some(Place { group, seat }) = places[number] {
+                    self.put(pod, Placed { group: Some(group), seat });
+                }
+            }
+        }
+        places
+    }
+
+    fn at_ordinal(&mut self, waits: &Waiting, ordinal: usize) -> Option<Place> {
+        let group = self.division.group_at(ordinal)?;
+        if waits.is_allowed(group) { Some(Place { group, seat: Some(ordinal) }) } else { self.by_volumes(waits) }
+    }
+
+    /// Whether a group has not its share yet, and a pod's volumes allow it.
+    fn is_open(&self, group: usize, waits: &Waiting, shares: &[usize]) -> bool {
+        self.rows.get(group).is_some_and(|row| row.pods < shares[group]) && waits.is_allowed(group)
+    }
+
+    /// The open group whose free seat comes first.
+    fn first_open(&mut self, waits: &Waiting, shares: &[usize]) -> Option<Place> {
+        let open: Vec<usize> = (0..self.rows.len()).filter(|group| self.is_open(*group, waits, shares)).collect();
+        let first = open.into_iter().min_by_key(|group| self.lowest(*group).seat.unwrap_or(usize::MAX));
+        match first {
+            Some(group) => Some(self.take(group, waits)),
+            None => self.by_volumes(waits),
+        }
+    }
+
+    /// A place in a group; by range, and above its least number, in the next one with room if it has none.
+    fn take(&mut self, group: usize, waits: &Waiting) -> Place {
+        let may_pass = waits.full.contains(&group) && self.rows[group].pods >= self.division.least(group);
+        let has_room = |other: &usize| {
+            let is_below = self.rows[*other].pods < self.division.most(*other);
+            is_below && !waits.full.contains(other) && waits.is_allowed(*other)
+        };
+        let other =
+            (0..self.rows.len()).filter(|_| may_pass).filter(has_room).min_by_key(|other| self.rows[*other].pods);
+        other.map_or_else(|| self.lowest(group), |group| Place { group, seat: None })
+    }
+
+    /// A group that a pod's volumes allow, though it has its share; none if they allow all.
+    fn by_volumes(&self, waits: &Waiting) -> Option<Place> {
+        let allowed = waits.allowed.as_ref()?.iter().filter(|group| **group < self.rows.len());
+        let group = *allowed.min_by_key(|group| self.rows[**group].pods)?;
+        Some(Place { group, seat: None })
+    }
+
+    /// The first free seat of a group.
+    fn lowest(&mut self, group: usize) -> Place {
+        let rank = self.rows[group].lowest();
+        Place { group, seat: self.division.seat_at(group, rank, self.live) }
+    }
+}
+
+impl Waiting {
+    fn is_allowed(&self, group: usize) -> bool {
+        self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&group))
+    }
+}
+
+#[cfg(test)]
+#[path = "seating_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! Pods that come, go and wait.
+
+use dapple_api::group::{NumRange, PropagationPolicySpec, StaticNodeGroupWeight};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn weights(listed: &[i64]) -> Division {
+    let item = |(group, weight): (usize, &i64)| StaticNodeGroupWeight {
+        node_group_names: vec![format!("g{group}")],
+        weight: *weight,
+    };
+    let static_weight_list = listed.iter().enumerate().map(item).collect();
+    Division::of(&PropagationPolicySpec { static_weight_list, ..PropagationPolicySpec::default() }).unwrap()
+}
+
+fn ranges(listed: &[(i32, i32)]) -> Division {
+    let item = |(group, (min, max)): (usize, &(i32, i32))| NumRange {
+        node_group_names: vec![format!("g{group}")],
+        min: Some(*min),
+        max: Some(*max),
+    };
+    let num_range = listed.iter().enumerate().map(item).collect();
+    Division::of(&PropagationPolicySpec { num_range, ..PropagationPolicySpec::default() }).unwrap()
+}
+
+fn pods(count: usize, waiting: &Waiting) -> Vec<(Arc<str>, Waiting)> {
+    (0..count).map(|number| (Arc::from(format!("p{number}")), waiting.clone())).collect()
+}
+
+/// The groups and seats of so many pods that come at once.
+fn placed(division: Division, count: usize, waiting: &Waiting) -> Vec<Option<(usize, Option<usize>)>> {
+    let mut seating = Seating::new(division);
+    seating.set_live(count);
+    seating.place(&pods(count, waiting)).into_iter().map(|place| place.map(|place| (place.group, place.seat))).collect()
+}
+
+#[test]
+fn pods_that_come_at_once_take_the_first_seats() {
+    let expected = [(1, 0), (0, 1), (1, 2), (0, 3), (1, 4)].map(|(group, seat)| Some((group, Some(seat))));
+    assert_eq!(placed(weights(&[2, 3]), 5, &Waiting::default()), expected);
+    let none = placed(ranges(&[(0, 1), (0, 1)]), 3, &Waiting::default());
+    assert_eq!(none[2], None, "every group has its greatest number");
+}
+
+#[test]
+fn a_pod_takes_a_free_seat_of_the_group_that_it_was_rendered_for() {
+    let waiting = Waiting { rendered_for: Some(0), ..Waiting::default() };
+    let groups: Vec<Option<usize>> =
+        placed(weights(&[2, 3]), 5, &waiting).into_iter().map(|place| place.map(|(group, _)| group)).collect();
+    assert_eq!(groups, [Some(0), Some(0), Some(1), Some(1), Some(1)]);
+}
+
+#[test]
+fn an_ordinal_is_a_seat() {
+    let mut seating = Seating::new(weights(&[2, 3]));
+    seating.set_live(2);
+    let waits = |ordinal| Waiting { ordinal: Some(ordinal), rendered_for: Some(0), ..Waiting::default() };
+    let waiting = [(Arc::from("web-3"), waits(3)), (Arc::from("web-4"), waits(4))];
+    let places = seating.place(&waiting);
+    assert_eq!(places, [Some(Place { group: 0, seat: Some(3) }), Some(Place { group: 1, seat: Some(4) })]);
+}
+
+#[test]
+fn volumes_come_before_seats() {
+    let waiting = Waiting { allowed: Some(BTreeSet::from([0])), ..Waiting::default() };
+    let places = placed(weights(&[1, 9]), 3, &waiting);
+    assert!(places.iter().all(|place| place.is_some_and(|(group, _)| group == 0)), "{places:?}");
+}
+
+#[test]
+fn above_its_least_number_a_group_without_room_is_passed_by() {
+    let waiting = Waiting { full: BTreeSet::from([0]), ..Waiting::default() };
+    let groups = |division| -> Vec<usize> {
+        placed(division, 3, &waiting).into_iter().flatten().map(|(group, _)| group).collect()
+    };
+    assert_eq!(groups(ranges(&[(1, 9), (0, 9)])), [0, 1, 1], "its least number it keeps");
+    assert_eq!(groups(weights(&[1, 1])), [0, 1, 0], "by weight, a share is kept");
+    let all_full = Waiting { full: BTreeSet::from([0, 1]), ..Waiting::default() };
+    assert_eq!(placed(ranges(&[(0, 9), (0, 9)]), 2, &all_full)[0].unwrap().0, 0, "no other has room");
+}
+
+#[test]
+fn a_seat_that_is_not_the_groups_or_is_taken_or_absurd_is_not_believed() {
+    let mut seating = Seating::new(weights(&[2, 3]));
+    seating.set_live(5);
+    let put = |seating: &mut Seating, pod: &str, group, seat| {
+        seating.put(&Arc::from(pod), Placed { group: Some(group), seat: Some(seat) })
+    };
+    assert_eq!(put(&mut seating, "a", 1, 0), Some(0));
+    assert_eq!(put(&mut seating, "b", 1, 0), None, "it is taken");
+    assert_eq!(put(&mut seating, "c", 0, 2), None, "it is another group's");
+    assert_eq!(put(&mut seating, "d", 0, 2_000_000_000), None);
+    assert_eq!(seating.counts(), [(2, 2), (2, 3)], "they count all the same");
+    seating.remove("a");
+    assert_eq!(put(&mut seating, "b", 1, 0), Some(0));
+}
+
+#[derive(Debug, Clone)]
+enum Happens {
+    Comes(Option<usize>),
+    Goes(usize),
+    Scales(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        3 => proptest::option::of(0..4_usize).prop_map(Happens::Comes),
+        1 => any::<prop::sample::Index>().prop_map(|index| Happens::Goes(index.index(1_000))),
+        1 => (0..30_usize).prop_map(Happens::Scales),
+    ]
+}
+
+proptest! {
+    /// Whatever comes and goes: no seat is had twice, all that wait are placed, and who goes last in, first out, leaves exactly
+    /// the shares of those that are left.
+    #[test]
+    fn no_seat_is_had_twice_and_scaling_moves_nobody(
+        listed in vec(1_i64..20, 1..5),
+        story in vec(happens(), 1..60),
+    ) {
+        let mut seating = Seating::new(weights(&listed));
+        let mut seats: BTreeMap<Arc<str>, Place> = BTreeMap::new();
+        let mut made = 0;
+        for step in story {
+            let mut waiting = Vec::new();
+            match step {
+                Happens::Comes(rendered_for) => {
+                    let rendered_for = rendered_for.filter(|group| *group < listed.len());
+                    waiting.push((Arc::from(format!("p{made}")), Waiting { rendered_for, ..Waiting::default() }));
+                    made += 1;
+                }
+                Happens::Goes(index) => {
+                    if let Some(pod) = seats.keys().nth(index % seats.len().max(1)).cloned() {
+                        seats.remove(&pod);
+                        seating.remove(&pod);
+                    }
+                }
+                Happens::Scales(to) => {
+                    // Upstream's order, once all are Ready: the lowest deletion cost, which is the last seat.
+                    while seats.len() > to {
+                        let last = seats.iter().max_by_key(|(_, place)| place.seat).map(|(pod, _)| pod.clone()).unwrap();
+                        seats.remove(&last);
+                        seating.remove(&last);
+                    }
+                    for _ in seats.len()..to {
+                        waiting.push((Arc::from(format!("p{made}")), Waiting::default()));
+                        made += 1;
+                    }
+                }
+            }
+            seating.set_live(seats.len() + waiting.len());
+            let places = seating.place(&waiting);
+            for ((pod, _), place) in waiting.iter().zip(places) {
+                prop_assert!(place.is_some_and(|place| place.seat.is_some()), "{:?}", place);
+                seats.insert(pod.clone(), place.unwrap());
+            }
+            let distinct: BTreeSet<Option<usize>> = seats.values().map(|place| place.seat).collect();
+            prop_assert_eq!(distinct.len(), seats.len(), "a seat is had twice");
+        }
+    }
+}
