@@ -23,7 +23,7 @@ use tracing::error;
 
 pub use watch::WatchContext;
 
-use crate::observed::{Observed, Wire};
+use crate::observed::{KindInfo, KindWire, Observed};
 use crate::signal::Signal;
 use crate::slim::{Cached, Index, Key};
 use store::{Change, Position, Store};
@@ -34,12 +34,15 @@ pub struct Caches(Arc<Registry>);
 
 struct Registry {
     watches: WatchContext,
-    /// By slim form: a `Weak<Cache<T>>`.
-    open: Mutex<BTreeMap<TypeId, Box<dyn Any + Send>>>,
+    /// By slim form and kind: a `Weak<Cache<T>>`.
+    open: Mutex<BTreeMap<(TypeId, KindInfo), Box<dyn Any + Send>>>,
 }
 
 /// A kind that is watched for as long as somebody has it open.
 struct Cache<T: Cached> {
+    kind: KindInfo,
+    /// What logs and metrics call it.
+    name: Arc<str>,
     store: Arc<Store<T>>,
     subscribers: Mutex<Subscribers<T>>,
     _watch: DropGuard,
@@ -69,19 +72,32 @@ impl Caches {
     }
 
     /// Opens a kind in all namespaces. The first who does starts its watch.
-    pub fn open<T: Cached>(&self) -> Opened<T> {
+    pub fn open<T: Cached<Wire: KindWire>>(&self) -> Opened<T> {
+        self.open_named(T::Wire::KIND, T::Wire::KIND.kind.into())
+    }
+
+    /// Opens one of several kinds that have the same slim form. Logs and metrics name it with its group: kinds of several
+    /// groups may have one name.
+    pub fn open_kind<T: Cached>(&self, kind: KindInfo) -> Opened<T> {
+        self.open_named(kind, kind.qualified().into())
+    }
+
+    fn open_named<T: Cached>(&self, kind: KindInfo, name: Arc<str>) -> Opened<T> {
         let mut open = lock(&self.0.open);
-        let known = open.get(&TypeId::of::<T>()).and_then(|cache| cache.downcast_ref::<Weak<Cache<T>>>());
+        let form = (TypeId::of::<T>(), kind);
+        let known = open.get(&form).and_then(|cache| cache.downcast_ref::<Weak<Cache<T>>>());
         if let Some(cache) = known.and_then(Weak::upgrade) {
             return Opened(cache);
         }
         let stop = self.0.watches.stop.child_token();
         let cache = Arc::new(Cache {
+            kind,
+            name,
             store: Arc::new(Store::default()),
             subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
             _watch: stop.clone().drop_guard(),
         });
-        open.insert(TypeId::of::<T>(), Box::new(Arc::downgrade(&cache)));
+        open.insert(form, Box::new(Arc::downgrade(&cache)));
         self.0.watches.start(&cache, stop);
         Opened(cache)
     }
@@ -169,7 +185,7 @@ impl<T: Cached> Opened<T> {
     ) -> Subscription<T> {
         let (sender, receiver) = unbounded_channel();
         let told = Told::default();
-        tokio::spawn(deliver(receiver, told.clone(), life.clone(), on_change));
+        tokio::spawn(deliver(self.0.name.clone(), receiver, told.clone(), life.clone(), on_change));
         Subscription { number: self.0.subscribe(sender), cache: self.0, told }
     }
 }
@@ -185,6 +201,7 @@ struct Told {
 }
 
 async fn deliver<T: Cached>(
+    kind: Arc<str>,
     mut deliveries: UnboundedReceiver<Delivery<T>>,
     told: Told,
     life: CancellationToken,
@@ -194,7 +211,7 @@ async fn deliver<T: Cached>(
         match delivery {
             Delivery::Change(change, position) => {
                 if catch_unwind(AssertUnwindSafe(|| on_change(&change))).is_err() {
-                    error!(kind = T::Wire::KIND.kind, "a subscriber panicked; what it is for begins anew");
+                    error!(kind = &*kind, "a subscriber panicked; what it is for begins anew");
                     life.cancel();
                     return;
                 }

@@ -61,6 +61,8 @@ pub struct ControllerContext {
     pub recorder: Arc<Recorder>,
     /// What is switched on.
     pub gates: Gates,
+    /// dapple's own namespace.
+    pub namespace: Arc<str>,
     /// Keys that each controller works on at once.
     pub workers: usize,
     /// The term in which this process leads.

@@ -20,24 +20,61 @@ use crate::caches::store::{Change, Store};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
 use crate::family::{Controller, ControllerContext, Family};
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Cached, Interner, Key, Meta, Node};
 use crate::worker::{Reconcile, started};
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
 
+mod application;
+mod binding;
+mod labels;
+mod owner;
+mod placing;
+mod policy;
+mod seated;
+mod waits;
+
+use binding::Bindings;
+use labels::NodeLabels;
+use placing::Placements;
+
 /// The family.
 pub const FAMILY: Family = Family {
     name: "group",
-    needs: &[&kinds::NODE_GROUP],
+    needs: &[&kinds::NODE_GROUP, &kinds::PROPAGATION_POLICY, &kinds::OVERRIDE_POLICY],
     is_adoptable: false,
-    controllers: &[Controller {
-        reads: &[kinds::NODE_GROUP.at, kinds::NODE],
-        start: |context| started(Groups::start(context), context),
-    }],
+    controllers: &[
+        Controller {
+            reads: &[kinds::NODE_GROUP.at, kinds::NODE],
+            start: |context| started(Groups::start(context), context),
+        },
+        Controller {
+            reads: &[kinds::NODE_GROUP.at, kinds::NODE, kinds::POD],
+            start: |context| started(NodeLabels::start(context), context),
+        },
+        Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
+        Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
+    ],
     gates: &[],
     register: |_| {},
+};
+
+/// What says where pods go; what may ask for policies is read for the bindings too.
+const PLACEMENTS_READ: [KindInfo; 4] = [kinds::PROPAGATION_POLICY.at, kinds::NODE_GROUP.at, kinds::NODE, kinds::POD];
+
+/// Policies, and what may ask for them.
+const BINDINGS_READ: [KindInfo; 3 + kinds::NATIVE.len()] = {
+    let mut all = [kinds::POD; 3 + kinds::NATIVE.len()];
+    all[0] = kinds::PROPAGATION_POLICY.at;
+    all[1] = kinds::OVERRIDE_POLICY.at;
+    let mut index = 0;
+    while index < kinds::NATIVE.len() {
+        all[3 + index] = kinds::NATIVE[index].at;
+        index += 1;
+    }
+    all
 };
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
@@ -66,7 +103,9 @@ struct GroupMeta {
     generation: Option<i64>,
 }
 
-impl Wire for GroupWire {
+impl Wire for GroupWire {}
+
+impl KindWire for GroupWire {
     const KIND: KindInfo = kinds::NODE_GROUP.at;
 }
 

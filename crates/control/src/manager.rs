@@ -44,7 +44,7 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Who we are, in the lease and in events. Unlike every other process there ever was.
     pub identity: String,
-    /// Namespace of the lease.
+    /// dapple's own namespace, that of the lease.
     pub namespace: String,
     /// Name of the lease.
     pub lease: String,
@@ -207,6 +207,7 @@ fn context_of(
         metrics: shared.metrics.clone(),
         recorder: recorder.clone(),
         gates: options.gates.clone(),
+        namespace: Arc::from(options.namespace.as_str()),
         workers: options.workers,
         leading: shared.leading.clone(),
         recovery: shared.recovery.clone(),

@@ -14,10 +14,17 @@ use serde_json::value::RawValue;
 
 /// The part of an object that is read off the wire. Fields nobody asks for are skipped while parsing.
 pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static {
-    /// Where the API server keeps it.
-    const KIND: KindInfo;
     /// Whether metadata is all that is asked for: the API server sends nothing else then.
     const IS_METADATA: bool = false;
+}
+
+/// All of it, of whatever kind.
+impl Wire for serde_json::Value {}
+
+/// The part of an object of one kind.
+pub trait KindWire: Wire {
+    /// Where the API server keeps it.
+    const KIND: KindInfo;
 }
 
 /// An object from the watch: its wire form, or why that could not be read.
@@ -72,23 +79,23 @@ fn explain<W: Wire>(text: &str) -> Result<W, String> {
 }
 
 impl<W: Wire> kube::Resource for Observed<W> {
-    type DynamicType = ();
+    type DynamicType = KindInfo;
     type Scope = DynamicResourceScope;
 
-    fn kind((): &()) -> Cow<'_, str> {
-        W::KIND.kind.into()
+    fn kind(at: &KindInfo) -> Cow<'_, str> {
+        at.kind.into()
     }
 
-    fn group((): &()) -> Cow<'_, str> {
-        W::KIND.group.into()
+    fn group(at: &KindInfo) -> Cow<'_, str> {
+        at.group.into()
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        W::KIND.version.into()
+    fn version(at: &KindInfo) -> Cow<'_, str> {
+        at.version.into()
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
-        W::KIND.plural.into()
+    fn plural(at: &KindInfo) -> Cow<'_, str> {
+        at.plural.into()
     }
 
     fn metadata_api() -> bool {
@@ -116,9 +123,7 @@ mod tests {
         count: u8,
     }
 
-    impl Wire for Counted {
-        const KIND: KindInfo = KindInfo { group: "g", version: "v1", kind: "Counted", plural: "counteds" };
-    }
+    impl Wire for Counted {}
 
     fn observe(object: &str) -> Observed<Counted> {
         let line = format!(r#"{{"type":"ADDED","object":{object}}}"#);

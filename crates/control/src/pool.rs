@@ -5,7 +5,7 @@ use dapple_api::pool::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
 
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 use crate::slim::{Cached, Interner, Meta};
 
 /// A cached NodePool: its name is all that is asked for.
@@ -18,7 +18,9 @@ pub struct Pool {
 #[derive(Debug, Clone, Deserialize)]
 pub struct PoolWire {}
 
-impl Wire for PoolWire {
+impl Wire for PoolWire {}
+
+impl KindWire for PoolWire {
     const KIND: KindInfo = kinds::NODE_POOL.at;
 }
 
@@ -58,7 +60,9 @@ struct ReplacementMeta {
     creation_timestamp: Option<Time>,
 }
 
-impl Wire for ReplacementWire {
+impl Wire for ReplacementWire {}
+
+impl KindWire for ReplacementWire {
     const KIND: KindInfo = kinds::REPLACEMENT.at;
 }
 

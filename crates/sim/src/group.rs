@@ -1,5 +1,7 @@
 //! NodeGroups in the simulator.
 
+mod binding;
+mod placing;
 pub mod properties;
 pub mod script;
 

@@ -11,7 +11,10 @@ use crate::sweep::sweep;
 /// The scenarios that a mistake is looked for in. What all families share is looked for in each.
 fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
     match mutant {
-        Mutant::LeaversKept | Mutant::GenerationForgotten => &[GROUP],
+        Mutant::LeaversKept | Mutant::GenerationForgotten | Mutant::LabelTakenFromPods | Mutant::GoneStaysBound => {
+            &[GROUP]
+        }
+        Mutant::SelectorForgotten | Mutant::SeatGivenTwice => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
         _ => &[DAEMON_SET],

@@ -9,6 +9,7 @@ use dapple_control::caches::store::Change;
 use dapple_control::caches::{Caches, Subscription};
 use dapple_control::group::Group;
 use dapple_control::manager::Shared;
+use dapple_control::observed::KindWire;
 use dapple_control::slim::{Cached, Key, Node};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -47,7 +48,7 @@ struct Follower<T: Cached> {
     told: Arc<Mutex<BTreeMap<Key, u64>>>,
 }
 
-impl<T: Cached> Follower<T> {
+impl<T: Cached<Wire: KindWire>> Follower<T> {
     fn start(sim: &Arc<Sim>, resource: &'static str, caches: &Caches) -> Self {
         let told = Arc::new(Mutex::new(BTreeMap::new()));
         let (noted, watched) = (told.clone(), sim.clone());

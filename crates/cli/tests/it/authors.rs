@@ -79,6 +79,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     markers(&writer, &marks, &runs, &no_patch).await;
     overrides(&writer, &deploys).await;
     revisions(&cluster, &client).await;
+    managers_own(&cluster, &client).await;
 
     let admin = user("root").await;
     bind(&client, "root", "cluster-admin", None).await;
@@ -91,6 +92,8 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
             "dapple-overridepolicy-authors",
             "dapple-revision-authors",
             "dapple-daemonset-status-authors",
+            "dapple-manager-of-nodes",
+            "dapple-manager-of-workloads",
         ],
     )
     .await;
@@ -233,6 +236,51 @@ async fn revisions(cluster: &Cluster, client: &Client) {
     manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
     manager.create(REVISIONS, &revision("t", Some(&agent))).await.unwrap();
     orphaned_and_taken_in(&admin, &manager, &set).await;
+}
+
+// The manager may patch nodes and workloads, for labels of its own.
+async fn managers_own(cluster: &Cluster, client: &Client) {
+    bind(client, "root", "cluster-admin", None).await;
+    let (admin, manager) = (User::new(cluster, "root").await, User::new(cluster, MANAGER_USER).await);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "one", "labels": {"zone": "a"}}});
+    eventually("the node is there", || admin.create("/api/v1/nodes", &node)).await;
+    let path = "/api/v1/nodes/one";
+    manager.patch(path, &json!({"metadata": {"labels": {"group.dapple.dev/east": "true"}}})).await.unwrap();
+    let no_more = ["of nodes, dapple's manager changes labels that begin with group.dapple.dev/ and nothing else"];
+    for change in [
+        json!({"metadata": {"labels": {"zone": "b"}}}),
+        json!({"metadata": {"labels": {"zone": null}}}),
+        json!({"metadata": {"labels": {"role": "x"}}}),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+        json!({"metadata": {"finalizers": ["a.example/b"]}}),
+        json!({"spec": {"unschedulable": true}}),
+    ] {
+        refused(manager.patch(path, &change).await, &no_more);
+    }
+    manager.patch(path, &json!({"metadata": {"labels": {"group.dapple.dev/east": null}}})).await.unwrap();
+
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
+        "replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template}});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    admin.create(deployments, &deployment).await.unwrap();
+    let path = format!("{deployments}/web");
+    let label = "groupmanagement.kubeedge.io/binding-overridepolicy";
+    manager.patch(&path, &json!({"metadata": {"labels": {label: "o"}}})).await.unwrap();
+    for change in [
+        json!({"metadata": {"labels": {"groupmanagement.kubeedge.io/required-overridepolicy": "o"}}}),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+        json!({"metadata": {"ownerReferences": owned_by(&json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "uid": "00000000-0000-4000-8000-000000000000"}}))}}),
+        json!({"spec": {"replicas": 3}}),
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other:1"}]}}}}),
+    ] {
+        refused(manager.patch(&path, &change).await, &["of workloads, dapple's manager changes the labels"]);
+    }
+    manager.patch(&path, &json!({"metadata": {"labels": {label: null}}})).await.unwrap();
+    admin.delete(&path).await.unwrap();
+    admin.delete("/api/v1/nodes/one").await.unwrap();
 }
 
 /// What is honest goes on: the garbage collector lets revisions go, and the manager takes them in again.

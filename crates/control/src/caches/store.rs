@@ -219,6 +219,13 @@ impl<T: Cached> Store<T> {
             .collect()
     }
 
+    /// The objects that an index has under any value.
+    pub fn all_under(&self, index: Index<T>) -> Vec<Arc<T>> {
+        let state = self.read();
+        let entries = state.indexes.get(index.name).into_iter().flat_map(|indexed| &indexed.entries);
+        entries.filter_map(|(_, key)| state.objects.get(key).cloned()).collect()
+    }
+
     /// The objects that cannot be read, with the reason for each.
     pub fn malformed(&self) -> BTreeMap<Key, String> {
         self.read().malformed.clone()

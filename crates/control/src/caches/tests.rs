@@ -15,10 +15,17 @@ fn observed(name: &str, version: u64, zone: &str) -> Observed<NodeWire> {
 }
 
 fn cache() -> Arc<Cache<Node>> {
+    cache_until(&CancellationToken::new())
+}
+
+/// A cache whose watch ends with it, by this.
+fn cache_until(stop: &CancellationToken) -> Arc<Cache<Node>> {
     Arc::new(Cache {
+        kind: NodeWire::KIND,
+        name: Arc::from("Node"),
         store: Arc::new(Store::default()),
         subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
-        _watch: CancellationToken::new().drop_guard(),
+        _watch: stop.clone().drop_guard(),
     })
 }
 
@@ -154,11 +161,7 @@ async fn a_write_counts_as_seen_once_the_subscriber_was_told() {
 #[tokio::test]
 async fn the_watch_ends_with_the_last_who_reads() {
     let stop = CancellationToken::new();
-    let cache: Arc<Cache<Node>> = Arc::new(Cache {
-        store: Arc::new(Store::default()),
-        subscribers: Mutex::new(Subscribers { next: 0, is_missing: false, all: BTreeMap::new() }),
-        _watch: stop.clone().drop_guard(),
-    });
+    let cache = cache_until(&stop);
     let ended = Arc::new(AtomicUsize::new(0));
     struct Counted(Arc<AtomicUsize>);
     impl Drop for Counted {

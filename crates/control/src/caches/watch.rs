@@ -15,7 +15,7 @@ use super::Cache;
 use super::store::Change;
 use crate::env::{Backoff, Env};
 use crate::metrics::Metrics;
-use crate::observed::{KindInfo, Observed, Wire};
+use crate::observed::{KindInfo, Observed};
 use crate::retry::{Recovery, Retry, is_expired, is_missing};
 use crate::signal::Signal;
 use crate::slim::Cached;
@@ -48,6 +48,8 @@ pub struct WatchContext {
 
 /// The watch of one cache. It does not keep the cache: who reads it does.
 struct Watch<T: Cached> {
+    kind: KindInfo,
+    name: Arc<str>,
     cache: Weak<Cache<T>>,
     last_told: Arc<Mutex<Instant>>,
     shared: WatchContext,
@@ -63,13 +65,15 @@ impl WatchContext {
     /// Starts to watch, until `stop`.
     pub(super) fn start<T: Cached>(&self, cache: &Arc<Cache<T>>, stop: CancellationToken) {
         let last_told = Arc::new(Mutex::new(Instant::now()));
-        let (measured, told) = (Arc::downgrade(cache), last_told.clone());
+        let (name, measured, told) = (cache.name.clone(), Arc::downgrade(cache), last_told.clone());
         self.metrics.before_scrape(move |metrics| {
             let age = told.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
-            metrics.cache(T::Wire::KIND.kind, measured.upgrade()?.store.len(), age);
+            metrics.cache(&name, measured.upgrade()?.store.len(), age);
             Some(())
         });
         let watch = Watch {
+            kind: cache.kind,
+            name: cache.name.clone(),
             cache: Arc::downgrade(cache),
             last_told,
             shared: self.clone(),
@@ -103,8 +107,8 @@ impl WatchContext {
 
 impl<T: Cached> Watch<T> {
     async fn run(mut self) {
-        let kind = T::Wire::KIND.kind;
-        let api = Api::<Observed<T::Wire>>::all(self.shared.client.clone());
+        let kind = self.name.clone();
+        let api = Api::<Observed<T::Wire>>::all_with(self.shared.client.clone(), &self.kind);
         // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
         let watch = || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
         let leading = self.shared.leading.clone();
@@ -129,8 +133,8 @@ impl<T: Cached> Watch<T> {
                     self.take_in(&cache, event);
                 }
                 Some(Err(error)) if is_expired(&error) && self.retry.expire() => {
-                    self.shared.metrics.watch_error(kind);
-                    info!(kind, "the watch is too old; listing anew");
+                    self.shared.metrics.watch_error(&kind);
+                    info!(kind = &*kind, "the watch is too old; listing anew");
                     events = watch();
                 }
                 Some(Err(error)) => {
@@ -154,22 +158,22 @@ impl<T: Cached> Watch<T> {
         }
         let is_first = matches!(event, Event::InitDone) && !cache.store.is_synced();
         for change in cache.take_in(event) {
-            self.shared.report(T::Wire::KIND, &change);
+            self.shared.report(self.kind, &change);
         }
         if is_first {
-            info!(kind = T::Wire::KIND.kind, objects = cache.store.len(), "first full view");
+            info!(kind = &*self.name, objects = cache.store.len(), "first full view");
         }
     }
 
     /// After an error, until it is time to try again.
     async fn pause(&mut self, error: &watcher::Error) {
-        let kind = T::Wire::KIND.kind;
+        let kind = self.name.clone();
         let mut pause = self.retry.fail();
         if is_missing(error) {
             pause = pause.min(LONGEST_MISSING);
 
             if !std::mem::replace(&mut self.is_missing, true) {
-                info!(kind, "the API server does not serve the kind");
+                info!(kind = &*kind, "the API server does not serve the kind");
             }
             let Some(cache) = self.cache.upgrade() else { return };
             if is_on(Mutant::MissingIsEmpty) {
@@ -179,8 +183,8 @@ impl<T: Cached> Watch<T> {
                 cache.note_missing();
             }
         } else {
-            self.shared.metrics.watch_error(kind);
-            warn!(kind, error = in_words(error), ?pause, "the watch broke; trying again");
+            self.shared.metrics.watch_error(&kind);
+            warn!(kind = &*kind, error = in_words(error), ?pause, "the watch broke; trying again");
         }
         tokio::select! {
             biased;

@@ -15,7 +15,7 @@ use dapple_plan::daemonset::revision::{
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 use crate::slim::{self, Cached, Index, Interner, Meta};
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
@@ -49,7 +49,9 @@ struct SetMeta {
     deletion_timestamp: Option<Timestamp>,
 }
 
-impl Wire for SetWire {
+impl Wire for SetWire {}
+
+impl KindWire for SetWire {
     const KIND: KindInfo = kinds::DAEMON_SET.at;
 }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::metrics::PatchMetrics;
 use super::{Set, SetWire};
-use crate::observed::Wire;
+use crate::observed::KindWire;
 use crate::slim::{Key, Node, Pod};
 use crate::writes::client::in_words;
 use crate::writes::events::{EventType, Recorder, Report};

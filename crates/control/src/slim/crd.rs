@@ -4,7 +4,7 @@ use dapple_api::kinds::CUSTOM_RESOURCE_DEFINITION;
 use serde::Deserialize;
 
 use super::{Cached, Interner, Meta};
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 
 /// A cached CustomResourceDefinition. A whole one may have a megabyte.
 #[derive(Debug)]
@@ -17,8 +17,11 @@ pub struct Crd {
 pub struct CrdWire {}
 
 impl Wire for CrdWire {
-    const KIND: KindInfo = CUSTOM_RESOURCE_DEFINITION;
     const IS_METADATA: bool = true;
+}
+
+impl KindWire for CrdWire {
+    const KIND: KindInfo = CUSTOM_RESOURCE_DEFINITION;
 }
 
 impl Cached for Crd {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Cached, Interner, Key, Meta, StringMap};
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 
 /// A cached Node.
 #[derive(Debug, PartialEq, Eq)]
@@ -103,7 +103,9 @@ struct Condition {
     last_transition_time: Option<Timestamp>,
 }
 
-impl Wire for NodeWire {
+impl Wire for NodeWire {}
+
+impl KindWire for NodeWire {
     const KIND: KindInfo = dapple_api::kinds::NODE;
 }
 

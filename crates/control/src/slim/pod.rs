@@ -10,10 +10,16 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Cached, Index, Interner, Meta, StringMap};
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 
 /// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.
-const KEPT_ANNOTATIONS: [&str; 4] = ["dapple.dev/", "apps.kruise.io/", "kruise.io/", "lifecycle.apps.kruise.io/"];
+const KEPT_ANNOTATIONS: [&str; 5] = [
+    "dapple.dev/",
+    "apps.kruise.io/",
+    "kruise.io/",
+    "lifecycle.apps.kruise.io/",
+    "controller.kubernetes.io/pod-deletion-cost",
+];
 
 /// Conditions that every pod has. What matters of them is kept in fields of its own.
 const COMMON_CONDITIONS: [&str; 5] =
@@ -34,6 +40,10 @@ pub struct Pod {
     pub node: Option<Arc<str>>,
     /// Whether the scheduler has bound it.
     pub is_bound: bool,
+    /// Labels that its node must have.
+    pub node_selector: StringMap,
+    /// What keeps the scheduler from looking at it.
+    pub scheduling_gates: Box<[Arc<str>]>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// `status.phase`.
@@ -164,9 +174,16 @@ struct Owner {
 #[serde(rename_all = "camelCase", default)]
 struct PodSpec {
     node_name: Option<String>,
+    node_selector: BTreeMap<String, String>,
+    scheduling_gates: Vec<SchedulingGate>,
     affinity: Affinity,
     containers: Vec<ContainerWire>,
     readiness_gates: Vec<ReadinessGateWire>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct SchedulingGate {
+    name: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -338,7 +355,9 @@ fn seconds(time: Option<Timestamp>) -> i64 {
     time.map_or(0, Timestamp::as_second)
 }
 
-impl Wire for PodWire {
+impl Wire for PodWire {}
+
+impl KindWire for PodWire {
     const KIND: KindInfo = dapple_api::kinds::POD;
 }
 
@@ -365,6 +384,8 @@ impl Cached for Pod {
             owner: owner.map(|owner| strings.share(&owner.uid)),
             node: spec.node().map(|node| strings.share(node)),
             is_bound: spec.node_name.is_some(),
+            node_selector: StringMap::new(&spec.node_selector, strings),
+            scheduling_gates: spec.scheduling_gates.iter().map(|gate| strings.share(&gate.name)).collect(),
             created: seconds(metadata.creation_timestamp),
             phase: strings.share(&status.phase),
             ready_since: ready.map(|known| seconds(known.last_transition_time)),
@@ -382,6 +403,9 @@ impl Pod {
     /// By the UID of the controlling owner.
     pub const BY_OWNER: Index<Self> =
         Index { name: "owner", values: |pod, add| pod.owner.iter().cloned().for_each(add) };
+    /// By the node that it is bound to.
+    pub const BY_NODE: Index<Self> =
+        Index { name: "node", values: |pod, add| pod.node.iter().filter(|_| pod.is_bound).cloned().for_each(add) };
     /// Those that no owner controls, by namespace.
     pub const ORPHANS: Index<Self> = Index {
         name: "orphans",

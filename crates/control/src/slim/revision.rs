@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Cached, Index, Interner, Meta};
-use crate::observed::{KindInfo, Wire};
+use crate::observed::{KindInfo, KindWire, Wire};
 
 /// Annotations of this prefix are read.
 const KEPT_ANNOTATIONS: &str = "dapple.dev/";
@@ -89,7 +89,9 @@ impl Owner {
     }
 }
 
-impl Wire for RevisionWire {
+impl Wire for RevisionWire {}
+
+impl KindWire for RevisionWire {
     const KIND: KindInfo = kinds::CONTROLLER_REVISION;
 }
 

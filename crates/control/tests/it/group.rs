@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::ResourceExt;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::support::{cluster, eventually, group, group_has, http_get, manager, manager_at, node};
+
+mod binding;
+mod placing;
 
 fn by_label(key: &str, value: &str) -> NodeGroupSpec {
     NodeGroupSpec { match_labels: BTreeMap::from([(key.into(), value.into())]), ..NodeGroupSpec::default() }
@@ -85,6 +89,46 @@ async fn a_node_in_several_groups_is_shown_by_all_of_them() {
     says("shared-one", "NodesShared", "1 node is in other groups too: shared-b (shared-both).").await;
     Api::<NodeGroup>::all(client.clone()).delete("shared-both", &DeleteParams::default()).await.unwrap();
     says("shared-one", "NoNodeShared", alone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_that_a_group_names_have_its_label_and_keep_it_under_pods() {
+    let (cluster, client) = cluster().await;
+    let _manager = manager(&cluster, "group-labels").await;
+    let nodes = Api::<Node>::all(client.clone());
+    for name in ["label-a", "label-b"] {
+        node(&client, name, json!({})).await;
+    }
+    let has_label = async |name: &str, is_there: bool| {
+        eventually(&format!("{name} has the label: {is_there}"), || async {
+            let found = nodes.get(name).await.map_err(|error| error.to_string())?;
+            let label = found.labels().get("group.dapple.dev/label");
+            if label.is_some_and(|label| label == "true") == is_there { Ok(()) } else { Err(format!("{label:?}")) }
+        })
+        .await;
+    };
+    let named = NodeGroupSpec { nodes: vec!["label-a".into(), "label-b".into()], ..NodeGroupSpec::default() };
+    group(&client, "label", named).await;
+    has_label("label-a", true).await;
+    has_label("label-b", true).await;
+    let without = json!({"metadata": {"labels": {"group.dapple.dev/label": null}}});
+    nodes.patch("label-b", &PatchParams::default(), &Patch::Merge(&without)).await.unwrap();
+    has_label("label-b", true).await;
+
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "label-pod"}, "spec": {
+        "nodeName": "label-a", "nodeSelector": {"group.dapple.dev/label": "true"},
+        "containers": [{"name": "c", "image": "c:1"}]}});
+    let pods = Api::<Pod>::namespaced(client.clone(), "default");
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let elsewhere = json!({"spec": {"nodes": ["label-c"]}});
+    let groups = Api::<NodeGroup>::all(client.clone());
+    groups.patch("label", &PatchParams::default(), &Patch::Merge(&elsewhere)).await.unwrap();
+    group_has(&client, "label", &[]).await;
+    // Not at once: a scheduler may be about to bind a pod there.
+    has_label("label-b", false).await;
+    has_label("label-a", true).await;
+    pods.delete("label-pod", &DeleteParams::default().grace_period(0)).await.unwrap();
+    has_label("label-a", false).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_plan::group::label::PREFIX;
 use serde_json::{Value, json};
 
-use super::GROUPS;
 use super::script::NAMES;
+use super::{GROUPS, binding, placing};
 use crate::object::{list, text};
-use crate::server::Server;
+use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
 
 /// Objects as they were, with until when; the last are as they are now.
@@ -22,12 +23,28 @@ pub struct GroupProperties {
     nodes: Past<Vec<Arc<Value>>>,
     /// Each group, by name.
     groups: BTreeMap<String, Past<Arc<Value>>>,
+    /// Since when each pod is there, by UID.
+    pods: BTreeMap<String, Duration>,
 }
 
 impl Properties for GroupProperties {
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
-        write.allow(write.change.resource == GROUPS && write.is_of_status())?;
+        let is_label = write.change.resource == "nodes" && is_of_labels(write, |key| key.starts_with(PREFIX));
+        write.allow(
+            is_label
+                || binding::is_of_binding(write)
+                || placing::is_placement(write)
+                || write.change.resource == GROUPS && write.is_of_status(),
+        )?;
         match write.change.resource {
+            "nodes" if write.is_ours() => {
+                self.relabelled(write, server)?;
+                remember(&mut self.nodes, write, server.list("nodes"));
+            }
+            "pods" if write.is_ours() => placing::placed(write, server)?,
+            "pods" if write.change.kind == ChangeKind::Added => {
+                self.pods.insert(text(&write.change.object["metadata"]["uid"]).to_owned(), write.at);
+            }
             "nodes" => remember(&mut self.nodes, write, server.list("nodes")),
             GROUPS if write.is_ours() => return self.told(write),
             GROUPS => {
@@ -67,11 +84,46 @@ impl Properties for GroupProperties {
                 return Err(format!("{} says of nodes in other groups: {exclusive:?}", group["metadata"]["name"]));
             }
         }
-        Ok(())
+        let pods = server.list("pods");
+        for node in &nodes {
+            let naming = groups.iter().filter(|group| !list(&group["spec"]["nodes"]).is_empty() && is_in(group, node));
+            let wanted: BTreeSet<String> =
+                naming.map(|group| format!("{PREFIX}{}", text(&group["metadata"]["name"]))).collect();
+            let there =
+                pods.iter().filter(|pod| pod["spec"]["nodeName"] == node["metadata"]["name"] && !has_ended(pod));
+            let kept: BTreeSet<String> = there.flat_map(|pod| group_labels(&pod["spec"]["nodeSelector"])).collect();
+            let told: BTreeSet<String> = group_labels(&node["metadata"]["labels"]).collect();
+            if !told.is_superset(&wanted) || !told.iter().all(|label| wanted.contains(label) || kept.contains(label)) {
+                return Err(format!("{} has the labels {told:?}, not {wanted:?}", node["metadata"]["name"]));
+            }
+        }
+        binding::is_settled(server)?;
+        placing::is_settled(server)
     }
 }
 
 impl GroupProperties {
+    /// No node loses a label that a pod on it selects on, unless the pod came just then.
+    fn relabelled(&self, write: &Write<'_>, server: &Server) -> Result<(), String> {
+        let (node, before) = (&write.change.object, write.change.previous.as_deref().unwrap_or(&Value::Null));
+        let kept: BTreeSet<String> = group_labels(&node["metadata"]["labels"]).collect();
+        let lost: BTreeSet<String> =
+            group_labels(&before["metadata"]["labels"]).filter(|label| !kept.contains(label)).collect();
+        let since = write.at.saturating_sub(write.memory);
+        let was_there = |pod: &Value| self.pods.get(text(&pod["metadata"]["uid"])).is_some_and(|came| *came < since);
+        for pod in server.list("pods") {
+            let is_here = pod["spec"]["nodeName"] == node["metadata"]["name"] && !has_ended(&pod);
+            if is_here
+                && was_there(&pod)
+                && group_labels(&pod["spec"]["nodeSelector"]).any(|label| lost.contains(&label))
+            {
+                let (node, pod) = (&node["metadata"]["name"], &pod["metadata"]["name"]);
+                return Err(format!("{node} loses {lost:?} under the pod {pod}"));
+            }
+        }
+        Ok(())
+    }
+
     /// What a manager tells of a group was true: of the group as it was at the generation that is told, and of the nodes as
     /// they were at some time.
     fn told(&self, write: &Write<'_>) -> Result<(), String> {
@@ -102,6 +154,37 @@ fn remember<T>(past: &mut Past<T>, write: &Write<'_>, now: T) {
     }
     past.retain(|(until, _)| *until + write.memory >= write.at);
     past.push((Duration::MAX, now));
+}
+
+/// Whether nothing but such labels was written.
+pub(super) fn is_of_labels(write: &Write<'_>, is_such: impl Fn(&str) -> bool) -> bool {
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        for known_to_the_server in ["resourceVersion", "managedFields"] {
+            rest["metadata"][known_to_the_server] = Value::Null;
+        }
+        if let Some(labels) = rest["metadata"]["labels"].as_object_mut() {
+            labels.retain(|key, _| !is_such(key));
+        }
+        rest["metadata"]["labels"] = none_if_empty(rest["metadata"]["labels"].take());
+        rest
+    };
+    write.change.previous.as_ref().is_some_and(|before| rest(before) == rest(&write.change.object))
+}
+
+/// No labels are as good as an empty map of them.
+pub(super) fn none_if_empty(value: Value) -> Value {
+    if value.as_object().is_some_and(serde_json::Map::is_empty) { Value::Null } else { value }
+}
+
+/// The labels of groups in a map.
+fn group_labels(map: &Value) -> impl Iterator<Item = String> {
+    map.as_object().into_iter().flat_map(|map| map.keys()).filter(|key| key.starts_with(PREFIX)).cloned()
+}
+
+/// Whether a pod does not run any more, for good.
+fn has_ended(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]))
 }
 
 fn members<'n>(group: &Value, nodes: &'n [Arc<Value>]) -> BTreeSet<&'n str> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dapple_plan::group::label::PREFIX;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -23,7 +24,42 @@ pub fn script(seed: u64) -> Script {
     if random.u8(0..4) == 0 {
         lose_crd(&mut script, &mut random);
     }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0070_6f64);
+    if random.bool() {
+        run_pods(&mut script, &mut random);
+    }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0061_736b);
+    if random.bool() {
+        super::binding::ask(&mut script, &mut random);
+        super::placing::run_gated(&mut script, &mut random);
+    }
     script
+}
+
+/// Pods come that select on the labels of groups, and some of them go.
+fn run_pods(script: &mut Script, random: &mut fastrand::Rng) {
+    const PODS: &str = "/api/v1/namespaces/default/pods";
+    for number in 0..random.usize(1..6) {
+        let (pod, node) = (format!("pod-{number}"), format!("node-{}", random.usize(0..4)));
+        let label = format!("{PREFIX}{}", NAMES[random.usize(0..NAMES.len())]);
+        let body = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": "default"},
+            "spec": {"nodeName": node, "nodeSelector": {label: "true"}, "containers": [{"name": "c", "image": "c:1"}]}});
+        let what = format!("{pod} comes to {node} for {}", body["spec"]["nodeSelector"]);
+        let comes = Edit { what, method: Method::POST, path: PODS.into(), body: Some(body) };
+        let path = format!("{PODS}/{pod}");
+        let goes = Edit { what: format!("{pod} is deleted"), method: Method::DELETE, path, body: None };
+        let last = script.calm_at.as_millis() as u64;
+        let came_at = random.u64(0..last);
+        let mut events = vec![(came_at, comes)];
+        if random.bool() {
+            events.push((random.u64(came_at..last), goes));
+        }
+        for (at, edit) in events {
+            let at = Duration::from_millis(at);
+            let place = script.events.partition_point(|(other, _)| *other <= at);
+            script.events.insert(place, (at, Event::User(edit)));
+        }
+    }
 }
 
 /// The CRD goes, and comes back after a while, or in the end.

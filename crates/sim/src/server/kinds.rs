@@ -52,7 +52,7 @@ const CONDITIONAL: u8 = 8;
 const RETURNS: u8 = 16;
 
 /// Group, version, kind, plural, what the generation counts, rules.
-const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 17] = [
+const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 20] = [
     ("", "v1", "Namespace", "namespaces", Generation::None, STATUS | CLUSTER | RETURNS),
     ("", "v1", "Node", "nodes", Generation::None, STATUS | CLUSTER),
     ("", "v1", "Pod", "pods", Generation::Of("spec"), STATUS | RETURNS),
@@ -68,6 +68,9 @@ const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 17] = [
     ("apps", "v1", "Deployment", "deployments", Generation::Of("spec"), STATUS),
     ("apps", "v1", "ReplicaSet", "replicasets", Generation::Of("spec"), STATUS),
     ("apps", "v1", "StatefulSet", "statefulsets", Generation::Of("spec"), STATUS),
+    ("", "v1", "ReplicationController", "replicationcontrollers", Generation::Of("spec"), STATUS),
+    ("batch", "v1", "Job", "jobs", Generation::Of("spec"), STATUS),
+    ("batch", "v1", "CronJob", "cronjobs", Generation::Of("spec"), STATUS),
     ("coordination.k8s.io", "v1", "Lease", "leases", Generation::None, CREATES | CONDITIONAL),
     ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Generation::Of("spec"), STATUS | CONDITIONAL),
 ];

@@ -106,6 +106,13 @@ pub(super) fn faults_of_change(pod: &Value, old: &Value) -> Vec<Fault> {
         }
         _ => {}
     }
+    let gates = |pod: &Value| pod["spec"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+    let (known, given) = (gates(old), gates(pod));
+    for (index, gate) in given.iter().enumerate().filter(|(_, gate)| !known.contains(gate)) {
+        let name = gate["name"].as_str().unwrap_or_default();
+        let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        faults.push(Fault::forbidden(&format!("spec.schedulingGates[{index}].name"), &why));
+    }
     let tolerations = |pod: &Value| pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
     let kept = tolerations(pod);
     if !tolerations(old).iter().all(|toleration| kept.contains(toleration)) {
@@ -142,6 +149,13 @@ fn with_changeable_of(pod: &Value, old: &Value) -> Value {
     }
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         set(&mut spec, field, old["spec"].get(field));
+    }
+    // Behind a gate, a pod may get more to ask of its node.
+    let asked = |spec: &Value| spec["nodeSelector"].as_object().cloned().unwrap_or_default();
+    let (new, known) = (asked(&spec), asked(&old["spec"]));
+    let is_gated = old["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    if is_gated && known.iter().all(|(key, value)| new.get(key) == Some(value)) {
+        set(&mut spec, "nodeSelector", old["spec"].get("nodeSelector"));
     }
     let grace = "terminationGracePeriodSeconds";
     if old["spec"][grace].as_i64().is_some_and(|seconds| seconds < 0) && spec[grace] == 1 {

@@ -31,3 +31,5 @@ mod story;
 mod unanswered;
 mod updates;
 mod watch;
+
+pub(crate) use story::cluster;

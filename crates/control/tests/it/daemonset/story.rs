@@ -45,7 +45,7 @@ pub(super) type ByNode = BTreeMap<String, Seen>;
 static MANAGER: OnceLock<SocketAddr> = OnceLock::new();
 
 /// The cluster of all stories, with a manager, both in a thread of their own.
-async fn cluster() -> Arc<Cluster> {
+pub(crate) async fn cluster() -> Arc<Cluster> {
     static SLOT: OnceLock<watch::Receiver<Option<Arc<Cluster>>>> = OnceLock::new();
     let mut slot = SLOT
         .get_or_init(|| {

@@ -1,0 +1,111 @@
+//! Owners of pods, as placing goes by them: one revision of a controller, or the pods of nobody's that ask for one policy.
+
+use std::fmt;
+use std::sync::Arc;
+
+use dapple_plan::group::binding::Pair;
+use dapple_plan::group::placing::GATE;
+
+use crate::slim::{Index, Pod};
+
+/// By which the pods of one revision are told apart from those of another: of Deployments, then of StatefulSets.
+const REVISIONS: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
+/// The kinds that number their pods, and the label that tells the number.
+const NUMBERED: [(&str, &str); 2] =
+    [("StatefulSet", "apps.kubernetes.io/pod-index"), ("Job", "batch.kubernetes.io/job-completion-index")];
+
+/// Pods that wait behind our gate, by namespace.
+pub(super) const GATED: Index<Pod> = Index {
+    name: "gated",
+    values: |pod, add| {
+        if is_gated(pod) {
+            add(pod.meta.key.namespace.clone());
+        }
+    },
+};
+
+/// Pods that wait behind our gate, by owner.
+pub(super) const GATED_BY_OWNER: Index<Pod> = Index {
+    name: "gated-by-owner",
+    values: |pod, add| {
+        if is_gated(pod) {
+            add(OwnerKey::of(pod).index());
+        }
+    },
+};
+
+/// Whose pods are decided about together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct OwnerKey {
+    /// The namespace.
+    pub(super) namespace: Arc<str>,
+    /// The owner in it.
+    pub(super) owner: Owner,
+}
+
+/// An owner of pods.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// One revision of what controls them.
+    Revision {
+        /// The UID of that.
+        uid: Arc<str>,
+        /// What its pods of this revision are labelled with; empty if it has no revisions.
+        hash: Arc<str>,
+    },
+    /// Nobody: they ask for this PropagationPolicy themselves, or for none.
+    Nobody {
+        /// The policy.
+        policy: Arc<str>,
+    },
+}
+
+impl OwnerKey {
+    /// The owner of a pod.
+    pub(super) fn of(pod: &Pod) -> Self {
+        let label = |key: &str| pod.labels.get_shared(key);
+        let owner = match &pod.owner {
+            Some(uid) => {
+                let hash = REVISIONS.iter().find_map(|key| label(key)).unwrap_or_else(|| Arc::from(""));
+                Owner::Revision { uid: uid.clone(), hash }
+            }
+            None => {
+                let policy = label(Pair::Propagation.required()).unwrap_or_else(|| Arc::from(""));
+                Owner::Nobody { policy }
+            }
+        };
+        Self { namespace: pod.meta.key.namespace.clone(), owner }
+    }
+
+    /// What [`GATED_BY_OWNER`] has its pods under.
+    pub(super) fn index(&self) -> Arc<str> {
+        match &self.owner {
+            Owner::Revision { uid, hash } => Arc::from(format!("{uid}/{hash}")),
+            Owner::Nobody { policy } => Arc::from(format!("{}//{policy}", self.namespace)),
+        }
+    }
+}
+
+impl fmt::Display for OwnerKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.owner {
+            Owner::Revision { uid, hash } => write!(f, "{}, pods of {uid} {hash}", self.namespace),
+            Owner::Nobody { policy } => write!(f, "{}, pods of nobody's that ask for {policy:?}", self.namespace),
+        }
+    }
+}
+
+/// Whether a pod waits behind our gate.
+pub(super) fn is_gated(pod: &Pod) -> bool {
+    pod.scheduling_gates.iter().any(|gate| **gate == *GATE)
+}
+
+/// Whether a pod runs, or is yet to.
+pub(super) fn is_live(pod: &Pod) -> bool {
+    pod.leaving_since.is_none() && !["Succeeded", "Failed"].contains(&&*pod.phase)
+}
+
+/// The label by which a kind numbers its pods. On pods of other kinds it means nothing, whoever put it there.
+pub(super) fn number_label(kind: &str) -> Option<&'static str> {
+    NUMBERED.iter().find(|(numbered, _)| *numbered == kind).map(|(_, label)| *label)
+}

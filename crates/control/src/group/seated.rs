@@ -1,0 +1,204 @@
+//! Who of an owner's pods has which seat, kept from look to look and told of every pod that changes. It is made of pods
+//! alone, and anew whenever the policy says something else, or a StatefulSet counts from another number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dapple_api::group::PropagationPolicySpec;
+use dapple_plan::group::binding::Pair;
+use dapple_plan::group::is_member;
+use dapple_plan::group::placing::{DELETION_COST, Decision, GATE, Placement, Placing, PodFacts, selector};
+
+use super::Group;
+use super::application::Applications;
+use super::owner::{Owner, OwnerKey, is_gated, is_live};
+use super::policy::Policy;
+use crate::caches::store::Store;
+use crate::slim::{Key, Node, Pod};
+
+/// What tells where pods are.
+#[derive(Clone)]
+pub(super) struct Stores {
+    pub(super) pods: Arc<Store<Pod>>,
+    pub(super) nodes: Arc<Store<Node>>,
+    pub(super) groups: Arc<Store<Group>>,
+}
+
+/// How an owner numbers its pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Numbering {
+    /// The label that tells the number; none if it does not number them.
+    pub(super) label: Option<&'static str>,
+    /// The first number.
+    pub(super) start: usize,
+    /// The generation of the owner that says so.
+    pub(super) generation: Option<i64>,
+}
+
+/// What is known of an owner's pods.
+struct Seated {
+    placing: Placing,
+    /// The policy's UID and generation.
+    policy: (Arc<str>, Option<i64>),
+    numbering: Numbering,
+    /// Whether some pod says no group, so that the groups of its node count.
+    has_strays: bool,
+}
+
+/// What comes of a look at an owner's pods.
+pub(super) enum Decided {
+    /// What is done about each that waits.
+    Decisions(Vec<(Arc<str>, Decision)>),
+    /// Our own last writes are not in the view yet.
+    Behind,
+    /// The policy does not say how to divide pods.
+    Undivided,
+}
+
+/// All owners that have, or had, pods behind the gate.
+pub(super) struct Seatings {
+    pub(super) stores: Stores,
+    all: Mutex<BTreeMap<OwnerKey, Seated>>,
+}
+
+impl Stores {
+    /// Has a pod's facts told.
+    fn tell(&self, pod: &Pod, seated: &mut Seated) {
+        let is_stray = is_live(pod) && !is_gated(pod) && pod.labels.get(GATE).is_none();
+        seated.has_strays |= is_stray;
+        let groups_of_node = if is_stray { self.groups_of(pod, seated.placing.groups()) } else { BTreeSet::new() };
+        let number = seated.numbering.label.and_then(|label| pod.labels.get(label)?.parse::<usize>().ok());
+        let facts = PodFacts {
+            is_gated: is_gated(pod),
+            is_live: is_live(pod),
+            labels: &pod.labels,
+            deletion_cost: pod.annotations.get(DELETION_COST),
+            node_selector: &pod.node_selector,
+            groups_of_node: &groups_of_node,
+            ordinal: number.and_then(|number| number.checked_sub(seated.numbering.start)),
+            created: pod.created,
+        };
+        seated.placing.put(&pod.meta.key.name, &facts);
+    }
+
+    /// Those of some groups that the node of a pod is in.
+    fn groups_of(&self, pod: &Pod, among: &[Arc<str>]) -> BTreeSet<Arc<str>> {
+        let name = pod.node.as_ref().filter(|_| pod.is_bound);
+        let Some(node) = name.and_then(|name| self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }))
+        else {
+            return BTreeSet::new();
+        };
+        let has_node = |group: &&Arc<str>| {
+            let found = self.groups.get(&Key { namespace: Arc::from(""), name: (*group).clone() });
+            found.is_some_and(|found| is_member(&found.spec, node.name(), &node.labels))
+        };
+        among.iter().filter(has_node).cloned().collect()
+    }
+
+    /// What pods of a group select their nodes by; none if there is no such group.
+    fn selector(&self, group: &str) -> Option<BTreeMap<String, String>> {
+        self.groups.get(&Key::new("", group)).map(|found| selector(group, &found.spec))
+    }
+
+    /// All pods of an owner.
+    fn pods_of(&self, at: &OwnerKey) -> Vec<Arc<Pod>> {
+        let found = match &at.owner {
+            Owner::Revision { uid, .. } => self.pods.find(Pod::BY_OWNER, uid),
+            Owner::Nobody { policy } => Applications::pods_asking(&self.pods, Pair::Propagation, &at.namespace, policy),
+        };
+        found.into_iter().filter(|pod| OwnerKey::of(pod) == *at).collect()
+    }
+}
+
+impl Seatings {
+    pub(super) fn new(stores: Stores) -> Self {
+        Self { stores, all: Mutex::default() }
+    }
+
+    /// How an owner numbers its pods, if that is known already of this generation.
+    pub(super) fn numbering(&self, at: &OwnerKey, generation: Option<i64>) -> Option<Numbering> {
+        let known = lock(&self.all).get(at).map(|seated| seated.numbering)?;
+        Some(known).filter(|known| known.generation >= generation)
+    }
+
+    /// Decides about an owner's pods.
+    pub(super) fn decide(
+        &self,
+        at: &OwnerKey,
+        policy: &Policy<PropagationPolicySpec>,
+        numbering: Numbering,
+    ) -> Decided {
+        let made_by = (policy.meta.uid.clone(), policy.generation);
+        let mut all = lock(&self.all);
+        if all.get(at).is_none_or(|known| known.policy != made_by || known.numbering != numbering) {
+            let mut pods = self.stores.pods_of(at);
+            // One that we have placed and that still seems to wait would lose its seat to another.
+            if !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
+                return Decided::Behind;
+            }
+            let Some(mut placing) = Placing::new(&policy.meta.key.name, &policy.spec) else {
+                return Decided::Undivided;
+            };
+            placing.expect(pods.iter().filter(|pod| is_live(pod)).map(|pod| pod.meta.key.name.clone()));
+            let mut seated = Seated { placing, policy: made_by, numbering, has_strays: false };
+            // Those that say their group first: the others count where there is room beside them.
+            pods.sort_by_key(|pod| pod.labels.get(GATE).is_none());
+            pods.iter().for_each(|pod| self.stores.tell(pod, &mut seated));
+            all.insert(at.clone(), seated);
+        }
+        let Some(seated) = all.get_mut(at) else { return Decided::Behind };
+        Decided::Decisions(seated.placing.decide(|group| self.stores.selector(group)))
+    }
+
+    /// A pod was placed, or may have been. If it is gone by now, it has no seat, nor has another of its name.
+    pub(super) fn note_placed(&self, at: &OwnerKey, pod: &Pod, placement: &Placement) {
+        let mut all = lock(&self.all);
+        let Some(seated) = all.get_mut(at) else { return };
+        if self.stores.pods.get(&pod.meta.key).is_some_and(|now| now.meta.uid == pod.meta.uid) {
+            seated.placing.note_placed(&pod.meta.key.name, placement);
+        }
+    }
+
+    /// What is known of an owner is found out anew.
+    pub(super) fn forget(&self, at: &OwnerKey) {
+        lock(&self.all).remove(at);
+    }
+
+    /// Takes in how a pod is now. Returns which of these owners, its own and the one before, are to be looked at.
+    pub(super) fn pod_changed(&self, key: &Key, owners: BTreeSet<OwnerKey>) -> Vec<OwnerKey> {
+        let mut all = lock(&self.all);
+        // Under the lock: what is made anew meanwhile must not be told of an older one after it.
+        let pod = self.stores.pods.get(key);
+        // What we have written of it ourselves is known already, until the view includes it.
+        let is_behind = !self.stores.pods.caught_up(key);
+        let mut waiting = Vec::new();
+        for at in owners {
+            let own = pod.as_ref().filter(|pod| OwnerKey::of(pod) == at);
+            let mut waits = own.is_some_and(|pod| is_gated(pod));
+            if let Some(seated) = all.get_mut(&at).filter(|_| !is_behind) {
+                match own {
+                    Some(pod) => self.stores.tell(pod, seated),
+                    None => seated.placing.remove(&key.name),
+                }
+                // A seat that has become free may be for one that waits.
+                waits |= seated.placing.has_waiting();
+                if seated.placing.is_empty() {
+                    all.remove(&at);
+                }
+            }
+            if waits {
+                waiting.push(at);
+            }
+        }
+        waiting
+    }
+
+    /// Nodes have come into groups or left them: where pods count that say no group is found out anew.
+    pub(super) fn groups_changed(&self) {
+        lock(&self.all).retain(|_, seated| !seated.has_strays);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,76 @@
+//! Says why pods wait behind the gate: once for each reason, on the first few of an application and on the application.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dapple_api::kinds::{KindInfo, POD};
+use dapple_plan::group::placing::Why;
+
+use super::application::Asking;
+use super::owner::is_gated;
+use crate::caches::store::Store;
+use crate::slim::{Key, Pod};
+use crate::writes::events::{EventType, Recorder, Report};
+
+/// So many pods of an application say why they wait.
+const MOST_TOLD: usize = 20;
+
+/// What was said so far, by application.
+pub(super) struct Waits {
+    recorder: Arc<Recorder>,
+    pods: Arc<Store<Pod>>,
+    /// By the UID of the application. Those of which no pod waits any more are dropped.
+    told: Mutex<BTreeMap<Arc<str>, Told>>,
+}
+
+#[derive(Default)]
+struct Told {
+    pods: BTreeMap<Key, Why>,
+    application: BTreeSet<Why>,
+}
+
+impl Waits {
+    pub(super) fn new(recorder: Arc<Recorder>, pods: Arc<Store<Pod>>) -> Self {
+        Self { recorder, pods, told: Mutex::default() }
+    }
+
+    /// Says why these pods of an application wait. `kind` is that of the application; a pod of nobody's is its own.
+    pub(super) fn tell(&self, kind: KindInfo, asking: &Asking, waiting: &[(Arc<Pod>, Why)]) {
+        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, told| {
+            told.pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| is_gated(&pod)));
+            !told.pods.is_empty()
+        });
+        if waiting.is_empty() {
+            return;
+        }
+        let told = all.entry(asking.meta.uid.clone()).or_default();
+        for (pod, why) in waiting {
+            let key = &pod.meta.key;
+            let is_new = told.pods.get(key) != Some(why);
+            if is_new && (told.pods.contains_key(key) || told.pods.len() < MOST_TOLD) {
+                told.pods.insert(key.clone(), why.clone());
+                self.report(POD, key, &pod.meta.uid, why.reason(), why.to_string());
+            }
+        }
+        for (_, why) in waiting.iter().filter(|_| kind != POD) {
+            if told.application.insert(why.clone()) {
+                let note = format!("pods of it wait to be placed; of each: {why}");
+                self.report(kind, &asking.meta.key, &asking.meta.uid, why.reason(), note);
+            }
+        }
+    }
+
+    /// Says something about a pod or an application.
+    pub(super) fn report(&self, about: KindInfo, key: &Key, uid: &str, reason: &'static str, note: String) {
+        self.recorder.report(Report {
+            about,
+            key: key.clone(),
+            uid: uid.to_owned(),
+            event_type: EventType::Warning,
+            action: "Placing",
+            reason,
+            note,
+        });
+    }
+}
