@@ -9,7 +9,8 @@
 //!
 //! Nothing else is ever asked about: no deletion but that one, no status, no change that leaves the spec as it is (such as
 //! the end of a finalizer), and no DaemonSet of kube-system or of dapple's own namespace, which may have to be there
-//! before dapple can run. The kinds are all our own, so no other workload of the cluster waits for us.
+//! before dapple can run. The kinds are all our own, so no other workload of the cluster waits for us; pods and workloads
+//! where somebody asks for policies are the matter of [`crate::gate`].
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL};
 use dapple_api::kinds::{self, OwnKind};
@@ -21,6 +22,8 @@ pub const DAEMONSET_CONFIGURATION: &str = "daemonset-patches-validator";
 pub const VALIDATING_CONFIGURATION: &str = "dapple-validator";
 /// The MutatingWebhookConfiguration.
 pub const MUTATING_CONFIGURATION: &str = "dapple-defaults";
+/// The MutatingWebhookConfiguration by which pods are put behind the gate.
+pub const GATE_CONFIGURATION: &str = "dapple-group-gate";
 /// Where versions are converted.
 pub const CONVERT: &str = "/convert";
 
@@ -204,26 +207,29 @@ impl Hook {
 /// The configurations of these hooks, each with its kind.
 pub fn configurations(hooks: &[Hook], reach: &Reach, bundle: &str, namespace: &str) -> Vec<Value> {
     let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION];
-    let configuration = |name: &str| {
-        let hooks: Vec<Value> = hooks
-            .iter()
-            .filter(|hook| hook.configuration == name)
-            .map(|hook| hook.render(reach, bundle, namespace))
-            .collect();
-        let kind = if name == MUTATING_CONFIGURATION { "Mutating" } else { "Validating" };
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": format!("{kind}WebhookConfiguration"),
-            "metadata": {"name": name, "labels": {MANAGED_BY_LABEL: MANAGED_BY}},
-            "webhooks": hooks,
-        })
+    let hooks_of = |name: &str| -> Vec<Value> {
+        let own = hooks.iter().filter(|hook| hook.configuration == name);
+        own.map(|hook| hook.render(reach, bundle, namespace)).collect()
     };
-    names.iter().map(|name| configuration(name)).collect()
+    names.iter().map(|name| configuration(name, hooks_of(name))).collect()
+}
+
+/// A configuration of dapple's with these hooks.
+pub(crate) fn configuration(name: &str, hooks: Vec<Value>) -> Value {
+    let kind = if [MUTATING_CONFIGURATION, GATE_CONFIGURATION].contains(&name) { "Mutating" } else { "Validating" };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": format!("{kind}WebhookConfiguration"),
+        "metadata": {"name": name, "labels": {MANAGED_BY_LABEL: MANAGED_BY}},
+        "webhooks": hooks,
+    })
 }
 
 /// All that may be registered. Only kinds and names matter.
 pub(crate) fn registered() -> Vec<Value> {
-    configurations(&[], &Reach::Url(String::new()), "", "")
+    let mut all = configurations(&[], &Reach::Url(String::new()), "", "");
+    all.push(configuration(GATE_CONFIGURATION, Vec::new()));
+    all
 }
 
 /// Whether what was found says all that is wanted; what the API server has added is no difference.

@@ -7,11 +7,13 @@ pub mod ask;
 pub mod authority;
 pub mod callers;
 pub mod daemonset;
+pub mod gate;
 pub mod hooks;
 pub mod install;
 pub mod memory;
 pub mod prove;
 pub mod register;
+pub mod requests;
 pub mod review;
 pub mod routes;
 pub mod secret;
@@ -24,13 +26,18 @@ pub mod workload;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use dapple_control::group::Gatekeeper;
 use dapple_control::manager::Shared;
 use dapple_control::serve::{ListenError, listen};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::callers::Callers;
+use crate::gate::Gate;
+use crate::gate::placer::Placer;
+use crate::gate::registration::{GateRegistration, Parts};
 use crate::hooks::Reach;
 use crate::register::{Registrar, Source};
 use crate::routes::{Judges, routes};
@@ -53,6 +60,10 @@ pub struct Options {
     pub callers: Option<Callers>,
     /// dapple's namespace.
     pub namespace: String,
+    /// The lease in it by which one of several managers leads.
+    pub lease: String,
+    /// Whether this process serves node groups, and so may put pods behind their gate.
+    pub serves_groups: bool,
 }
 
 /// Webhooks that are listened for, and not answered yet.
@@ -70,12 +81,25 @@ impl Webhooks {
 
     /// Serves beside the controllers of a manager, until it is stopped and nobody is left waiting.
     pub async fn run(self, shared: Shared) {
-        let Options { listen, reach, source, callers, namespace } = self.options;
+        let Options { listen, reach, source, callers, namespace, lease, serves_groups } = self.options;
         shared.readiness.note(PART, false);
         let stop = shared.stop.clone();
         // Who does not know what is around must not judge: without it nothing is served, and the process is not ready.
         let life = stop.child_token();
         let known = Arc::new(Surroundings::start(&shared.caches, &life));
+        let asked = Arc::new(Notify::new());
+        let wake = asked.clone();
+        let gatekeeper = serves_groups
+            .then(|| Arc::new(Gatekeeper::start(&shared.caches, &life, &namespace, move || wake.notify_one())));
+        let gate = Arc::new(GateRegistration::new(Parts {
+            plain: shared.plain.clone(),
+            guarded: shared.guarded.clone(),
+            reach: reach.clone(),
+            own_namespace: namespace.clone(),
+            env: shared.env.clone(),
+            gatekeeper: gatekeeper.clone(),
+            asked,
+        }));
         let identity = Identity::default();
         let registrar = Arc::new(Registrar {
             plain: shared.plain.clone(),
@@ -90,6 +114,7 @@ impl Webhooks {
             known: Default::default(),
             trusted: Default::default(),
             is_published: Default::default(),
+            gate: gate.clone(),
             crds: Default::default(),
         });
         registrar.prepare(&stop).await;
@@ -97,11 +122,15 @@ impl Webhooks {
         if life.is_cancelled() {
             return end_if_broken(&stop);
         }
+        let gated = gatekeeper.map(|gatekeeper| {
+            let placer = Placer::new(shared.plain.clone(), &namespace, lease, shared.env.clone(), stop.clone());
+            gate::routes(Arc::new(Gate { gatekeeper, placer, registration: gate, metrics: shared.metrics.clone() }))
+        });
         let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
         let server = Server { identity, callers, limits: LIMITS, metrics: shared.metrics.clone() };
-        let serving = server.run(self.listener, routes(judges), life.clone());
+        let serving = server.run(self.listener, routes(judges).merge(gated.unwrap_or_default()), life.clone());
         info!(%address, "webhooks are served");
         shared.readiness.note(PART, true);
         let keeping = tokio::spawn(registrar.run(stop.clone()));

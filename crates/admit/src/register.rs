@@ -9,9 +9,9 @@ use std::time::Duration;
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
 use dapple_api::kinds::{self, OwnKind};
 use dapple_control::env::Env;
+use dapple_control::families::GROUP;
 use dapple_control::install::find_crd;
 use dapple_control::signal::Signal;
-use dapple_control::writes::client::in_words;
 use dapple_plan::certificate::{Lifetimes, next};
 use futures::future::{join_all, try_join_all};
 use http::Method;
@@ -26,12 +26,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::gate::registration::GateRegistration;
 use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, registered, says};
+use crate::requests::{Error, path_of, refused, request, text};
 use crate::secret::Contents;
 use crate::serve::{Identity, certified_key};
 use crate::trusted::Trusted;
 
-const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// CRDs are looked at no more often: the API server reads one whole, schema and all, for a word about its version.
 const CRDS_EVERY: Duration = Duration::from_secs(5);
@@ -50,71 +51,6 @@ pub enum Source {
     },
     /// Somebody else makes them: `tls.crt`, `tls.key` and `ca.crt` in this folder, read again when they change.
     Files(std::path::PathBuf),
-}
-
-/// Why webhooks cannot be registered, or certificates not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The API server refused.
-    #[error("{what}: {}", in_words(error.as_ref()))]
-    Refused {
-        /// What was tried.
-        what: String,
-        /// What it said.
-        error: Box<kube::Error>,
-    },
-    /// CRDs could not be looked at.
-    #[error(transparent)]
-    Install(#[from] dapple_control::install::Error),
-    /// No certificate could be made.
-    #[error("no certificate can be made: {0}")]
-    Make(#[from] rcgen::Error),
-    /// There is a Secret that is not ours.
-    #[error(
-        "{secret} is not dapple's: give --webhook-secret another name, or mount it and give --webhook-cert-dir if its \
-         certificate is to be used"
-    )]
-    Foreign {
-        /// Which one.
-        secret: String,
-    },
-    /// There is a Secret that nothing can be served with, and its mending is somebody else's.
-    #[error("{secret} cannot be read, or is of the future by this machine's clock: whoever leads makes it anew")]
-    Unusable {
-        /// Which one.
-        secret: String,
-    },
-    /// There is nothing to register in.
-    #[error("there is no {configuration}, and the manager may not make it: `dapple up --cluster` does")]
-    Missing {
-        /// Which one.
-        configuration: String,
-    },
-    /// The API server would ask, and nobody answer.
-    #[error(
-        "Service {service} leads to no manager that is ready, so nothing is registered: make the Service, or name another \
-         with --webhook-service, or give --webhook-url"
-    )]
-    Unreachable {
-        /// Which one.
-        service: String,
-    },
-    /// A certificate cannot be used.
-    #[error("the certificate cannot be used: {0}")]
-    Use(#[from] crate::serve::BadCertificate),
-    /// A file cannot be read.
-    #[error("cannot read {path}: {error}")]
-    File {
-        /// Which one.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
-}
-
-fn refused(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Error {
-    let what = what.into();
-    |error| Error::Refused { what, error: Box::new(error) }
 }
 
 /// As [`is_ours`], of what was read as its type.
@@ -148,6 +84,8 @@ pub struct Registrar {
     pub trusted: tokio::sync::Mutex<Trusted>,
     /// Whether the API server was told whom to ask.
     pub is_published: AtomicBool,
+    /// The webhooks by which pods are put behind the gate.
+    pub gate: Arc<GateRegistration>,
     /// The versions of the CRDs that are ours, and since when they are known.
     pub crds: tokio::sync::Mutex<Option<(Instant, BTreeMap<String, String>)>>,
 }
@@ -176,7 +114,12 @@ impl Registrar {
                     said = text;
                 }
             }
-            tokio::select! { biased; () = stop.cancelled() => return, () = tokio::time::sleep(self.pace()) => {} }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = self.gate.behind(), if self.leading.get() != 0 => {}
+                () = tokio::time::sleep(self.pace()) => {}
+            }
         }
     }
 
@@ -351,8 +294,13 @@ impl Registrar {
             }
         }
         let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
+        let is_served = GROUP.needs.iter().all(|kind| versions.contains_key(&kind.crd()));
         // All at once: a slow API server must not make a look take as long as a dozen of its answers.
-        let configured = join_all(wanted.iter().map(|wanted| self.configure(wanted))).await;
+        let (mut configured, gated) = tokio::join!(
+            join_all(wanted.iter().map(|wanted| self.configure(wanted))),
+            self.gate.keep(bundle, self.leading.get(), is_served),
+        );
+        configured.push(gated);
         // What is missing is told last: nobody goes by a bundle that is nowhere, so it holds up no renewal.
         let (missing, rest): (Vec<_>, Vec<_>) =
             configured.into_iter().partition(|done| matches!(done, Err(Error::Missing { .. })));
@@ -448,20 +396,4 @@ impl Registrar {
         info!(crd = name, "all versions are served");
         Ok(version_of(&written))
     }
-}
-
-/// Where configurations of its kind are.
-fn path_of(configuration: &Value) -> String {
-    format!("{CONFIGURATIONS}/{}s", text(&configuration["kind"]).to_lowercase())
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-async fn request(client: &Client, method: Method, path: &str, body: Option<&Value>) -> Result<Value, kube::Error> {
-    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
-    let request = http::Request::builder().method(method).uri(path);
-    let request = request.header(http::header::CONTENT_TYPE, "application/json").body(body);
-    client.request(request.map_err(kube::Error::HttpError)?).await
 }

@@ -42,6 +42,9 @@ pub struct Request {
     /// Its namespace.
     #[serde(default)]
     pub namespace: String,
+    /// Whether nothing is to be changed by asking.
+    #[serde(default)]
+    pub dry_run: bool,
     /// The object as it is to be; null for a deletion.
     #[serde(default)]
     pub object: Value,

@@ -129,7 +129,7 @@ pub fn routes(judges: Arc<Judges>) -> Router {
     router.route(CONVERT, post(|body: Bytes| async move { respond(converted(&body)) }))
 }
 
-fn respond(answer: Result<Value, BadReview>) -> Response {
+pub(crate) fn respond(answer: Result<Value, BadReview>) -> Response {
     match answer {
         Ok(answer) => ([("content-type", "application/json")], answer.to_string()).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),

@@ -9,6 +9,7 @@ use dapple_admit::unregister::unregister;
 use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
 use dapple_control::families::way_over;
+use dapple_control::group::release_all;
 use dapple_control::install::{apply_yaml, install_crds, install_policies, wait_until_gone};
 use dapple_control::partition::off;
 use dapple_control::uninstall::{leader, remove, remove_yaml};
@@ -67,6 +68,7 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     }
     // Webhooks first: from here on nobody answers them.
     let mut removal = unregister(&client).await.context("cannot take back the webhooks")?;
+    release_pods(&client).await?;
     let policies =
         author_policies(&manager_account(namespace)).into_iter().flat_map(|policy| policy.objects.into_iter().rev());
     removal.extend(remove(&client, policies).await.context("cannot remove the policies")?);
@@ -78,6 +80,19 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     removal.foreign.iter().for_each(|object| say!("left alone: {object} is not dapple's"));
     say!("\ndapple is out of {server}. Its CRDs stay, with every object, and pods go on as they are.");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the gate off pods that wait for a group: nobody else would.
+async fn release_pods(client: &Client) -> anyhow::Result<()> {
+    let progress = to_stderr();
+    progress.started("releasing pods that wait behind the scheduling gate");
+    let released = release_all(client, |released| progress.detail(&format!("{released} released"))).await;
+    progress.finished();
+    match released.context("cannot release the pods that wait behind dapple's scheduling gate")? {
+        0 => {}
+        released => say!("released {released} pods from the scheduling gate: they go to any node that fits"),
+    }
+    Ok(())
 }
 
 /// Waits, visibly, until a namespace that `down --cluster` has just deleted is gone.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use dapple_admit::hooks::{DAEMONSET_CONFIGURATION, HOOKS, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION};
+use dapple_admit::hooks::{
+    DAEMONSET_CONFIGURATION, GATE_CONFIGURATION, HOOKS, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION,
+};
 use dapple_api::kinds::{self, KindInfo};
 use serde_json::Value;
 
@@ -111,7 +113,7 @@ fn of_webhooks(needed: &mut Needed) {
         needed.add("ClusterRole", group, plural, &[&crd], &["update"]);
     }
     // Of each resource all names are allowed: one rule says both.
-    let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION];
+    let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION, GATE_CONFIGURATION];
     assert!(HOOKS.iter().all(|hook| names.contains(&hook.configuration)));
     for resource in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
         needed.add("ClusterRole", "admissionregistration.k8s.io", resource, &names, &["get", "update"]);

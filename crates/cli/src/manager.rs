@@ -11,6 +11,7 @@ use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
 use dapple_control::env::Env;
 use dapple_control::families;
+use dapple_control::family::Family;
 use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{Options, run as run_manager};
 use dapple_control::writes::rate::Limits;
@@ -23,6 +24,10 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{LogFormat, ManagerArgs};
 use crate::connect;
 
+/// However long a lease is, its holder renews it at least so often: pods are put behind the gate only for a leader that has
+/// renewed within a minute.
+const RENEW_EVERY: Duration = Duration::from_secs(20);
+
 pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     log(&args)?;
     end_on_panic();
@@ -32,7 +37,7 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
-    match webhooks(&args)? {
+    match webhooks(&args, &options.families)? {
         Some(webhooks) => {
             let webhooks = Webhooks::listen(webhooks).await?;
             run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
@@ -43,7 +48,7 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// How to serve webhooks, if they are to be served.
-fn webhooks(args: &ManagerArgs) -> anyhow::Result<Option<dapple_admit::Options>> {
+fn webhooks(args: &ManagerArgs, families: &[&Family]) -> anyhow::Result<Option<dapple_admit::Options>> {
     let asked = &args.webhooks;
     let Some(listen) = asked.webhook_listen else { return Ok(None) };
     let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
@@ -66,7 +71,15 @@ fn webhooks(args: &ManagerArgs) -> anyhow::Result<Option<dapple_admit::Options>>
         },
     };
     let callers = asked.webhook_client_ca.clone().map(Callers::of).transpose()?;
-    Ok(Some(dapple_admit::Options { listen, reach, source, callers, namespace: args.namespace.clone() }))
+    Ok(Some(dapple_admit::Options {
+        listen,
+        reach,
+        source,
+        callers,
+        namespace: args.namespace.clone(),
+        lease: args.lease.clone(),
+        serves_groups: families.iter().any(|family| family.name == families::GROUP.name),
+    }))
 }
 
 fn log(args: &ManagerArgs) -> anyhow::Result<()> {
@@ -83,7 +96,8 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
     let limits = Limits { per_second: args.kube_api_qps.into(), burst: args.kube_api_burst.into() };
     let duration = args.lease_duration;
     // The same proportions as Kubernetes' own 15, 10 and 2 seconds.
-    let durations = LeaseDurations { duration, renew_within: duration * 2 / 3, retry: duration * 2 / 15 };
+    let retry = (duration * 2 / 15).min(RENEW_EVERY);
+    let durations = LeaseDurations { duration, renew_within: duration * 2 / 3, retry };
     Ok(Options {
         families: families::find(&args.families).map_err(anyhow::Error::msg).context("--families")?,
         listen: args.listen,

@@ -61,6 +61,8 @@ pub struct ControllerContext {
     pub recorder: Arc<Recorder>,
     /// What is switched on.
     pub gates: Gates,
+    /// The term in which pods are placed behind the gate, 0 before; the lease tells it.
+    pub places: Signal,
     /// dapple's own namespace.
     pub namespace: Arc<str>,
     /// Keys that each controller works on at once.

@@ -29,12 +29,17 @@ use crate::writes::outcome::{Outcome, Writer};
 
 mod application;
 mod binding;
+mod gatekeeper;
 mod labels;
 mod owner;
 mod placing;
 mod policy;
+mod release;
 mod seated;
 mod waits;
+
+pub use gatekeeper::Gatekeeper;
+pub use release::release_all;
 
 use binding::Bindings;
 use labels::NodeLabels;

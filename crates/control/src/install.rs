@@ -65,6 +65,16 @@ pub enum Error {
         /// API group and version of its kind.
         api_version: String,
     },
+    /// Pods stay behind the gate.
+    #[error(
+        "{pods} pods, {first} among them, still wait behind dapple's scheduling gate: something puts it back or changes them; try again"
+    )]
+    Gated {
+        /// How many.
+        pods: usize,
+        /// One of them.
+        first: String,
+    },
     /// The API server took a CRD and does not serve it.
     #[error("the API server does not serve {crd} after {SERVED_WITHIN:?}; `kubectl describe crd {crd}` says why")]
     NotServed {

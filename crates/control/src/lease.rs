@@ -30,6 +30,9 @@ use crate::writes::fence::Fence;
 /// The lengths that a lease can have, in seconds. Under three there is no room for a renewal.
 pub const LENGTHS: RangeInclusive<u64> = 3..=3_600;
 
+/// Annotation of the Lease by which its holder says that it places pods behind the gate: its identity.
+pub const PLACES_ANNOTATION: &str = "dapple.dev/places";
+
 /// An API server that fails is asked so often, however long the lease: others wait to hear that it is back.
 const RETRY_FAILED: Duration = Duration::from_secs(1);
 
@@ -111,6 +114,8 @@ pub struct Elector {
     term: u64,
     /// Whether nobody else can have held it since we last knew that we did.
     is_held: bool,
+    /// The term in which pods are placed, 0 before.
+    places: Signal,
     /// The record as last read or written.
     known: Option<Lease>,
     sighting: Option<Sighting>,
@@ -140,6 +145,7 @@ impl Elector {
             is_failing: false,
             term: 0,
             is_held: false,
+            places: Signal::default(),
             known: None,
             sighting: None,
         }
@@ -148,6 +154,11 @@ impl Elector {
     /// The term in which this process leads; 0 while it does not.
     pub fn leading(&self) -> Signal {
         self.leading.clone()
+    }
+
+    /// To be set to the term in which pods behind the gate are placed.
+    pub fn places(&self) -> Signal {
+        self.places.clone()
     }
 
     /// When the API server is back after it failed. Of all that is asked of it, the lease is asked for most often.
@@ -264,10 +275,17 @@ impl Elector {
             ),
             ..LeaseSpec::default()
         };
-        let metadata = match &self.known {
+        let mut metadata = match &self.known {
             Some(lease) => lease.metadata.clone(),
             None => ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() },
         };
+        // Who it is, so that what the leader before said does not count.
+        let annotations = metadata.annotations.get_or_insert_default();
+        if self.is_held && self.places.get() == self.term {
+            annotations.insert(PLACES_ANNOTATION.to_owned(), self.identity.clone());
+        } else {
+            annotations.remove(PLACES_ANNOTATION);
+        }
         Lease { metadata, spec: Some(spec) }
     }
 

@@ -141,7 +141,7 @@ pub async fn work<F: Future<Output = ()>>(
         options.durations,
         fence,
     );
-    let leading = elector.leading();
+    let (leading, places) = (elector.leading(), elector.places());
     let (lease, watched) = (options.lease.clone(), leading.clone());
     metrics.before_scrape(move |metrics| {
         metrics.leading(&lease, watched.get() != 0);
@@ -180,7 +180,7 @@ pub async fn work<F: Future<Output = ()>>(
     tokio::select! { biased; () = stop.cancelled() => {}, () = elector.try_to_lead() => {} }
     let mut families = JoinSet::new();
     for family in &options.families {
-        let context = context_of(family, &shared, &clients, &recorder, &options);
+        let context = context_of(family, &shared, &clients, &recorder, &options, &places);
         families.spawn(run_family(family, context, readiness.clone()));
     }
     // The lease is held while work under way ends.
@@ -200,6 +200,7 @@ fn context_of(
     clients: &Guarded,
     recorder: &Arc<Recorder>,
     options: &Options,
+    places: &Signal,
 ) -> ControllerContext {
     ControllerContext {
         client: clients.of(family.name),
@@ -207,6 +208,7 @@ fn context_of(
         metrics: shared.metrics.clone(),
         recorder: recorder.clone(),
         gates: options.gates.clone(),
+        places: places.clone(),
         namespace: Arc::from(options.namespace.as_str()),
         workers: options.workers,
         leading: shared.leading.clone(),

@@ -95,6 +95,7 @@ impl Server {
             metrics,
             recorder,
             gates: Gates::default(),
+            places: Signal::default(),
             namespace: Arc::from("dapple-system"),
             workers: 1,
             leading,

@@ -6,6 +6,7 @@ mod authors;
 mod commands;
 mod fake;
 mod forgers;
+mod gated;
 mod imports;
 mod lease;
 mod newer;

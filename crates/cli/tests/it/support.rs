@@ -48,7 +48,8 @@ pub(crate) async fn own_api_server() -> (Cluster, Client) {
     installed(ClusterSpec::api_server()).await
 }
 
-async fn installed(spec: ClusterSpec) -> (Cluster, Client) {
+/// A control plane with our APIs and permissions in it.
+pub(crate) async fn installed(spec: ClusterSpec) -> (Cluster, Client) {
     let cluster = start(spec).await.expect("the cluster starts");
     let client = cluster.client().await.unwrap();
     install_crds(&client).await.unwrap();

@@ -32,7 +32,8 @@ impl Hooked {
         Self::on(own_api_server().await).await
     }
 
-    async fn on((cluster, client): (Cluster, Client)) -> Self {
+    /// On this cluster.
+    pub(crate) async fn on((cluster, client): (Cluster, Client)) -> Self {
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
             let labels = json!({"disk-type": disk, "node-restriction.kubernetes.io/disk": disk});
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});

@@ -219,6 +219,13 @@ impl<T: Cached> Store<T> {
             .collect()
     }
 
+    /// The values that an index has objects under.
+    pub fn values_of(&self, index: Index<T>) -> BTreeSet<Arc<str>> {
+        let state = self.read();
+        let entries = state.indexes.get(index.name).into_iter().flat_map(|indexed| &indexed.entries);
+        entries.map(|(value, _)| value.clone()).collect()
+    }
+
     /// The objects that an index has under any value.
     pub fn all_under(&self, index: Index<T>) -> Vec<Arc<T>> {
         let state = self.read();

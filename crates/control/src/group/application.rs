@@ -1,7 +1,7 @@
 //! Workloads and pods that may ask for policies, as far as their metadata tells: of a cluster's ReplicaSets and Jobs, few ask
 //! for any, and their templates are read when they are needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use dapple_plan::group::binding::Pair;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use tokio_util::sync::CancellationToken;
 
-use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
-use crate::family::ControllerContext;
+use crate::caches::{Caches, Subscription};
 use crate::observed::Wire;
 use crate::slim::{Cached, Index, Interner, Key, Meta, Pod, StringMap};
 
@@ -113,10 +113,29 @@ impl Application {
     /// By the UID of what controls it.
     const BY_OWNER: Index<Self> =
         Index { name: "owner", values: |workload, add| workload.owner.iter().for_each(|owner| add(owner.uid.clone())) };
+    /// Those with a label of policies, by namespace.
+    const LABELLED: Index<Self> = Index {
+        name: "labelled",
+        values: |workload, add| {
+            if workload.labels.iter().next().is_some() {
+                add(workload.meta.key.namespace.clone());
+            }
+        },
+    };
     /// By each policy that it asks for.
     const BY_POLICY: Index<Self> =
         Index { name: "policy", values: |workload, add| policies(&workload.meta.key, &workload.labels).for_each(add) };
 }
+
+/// Pods that nobody controls and that have a label of policies, by namespace.
+const PODS_LABELLED: Index<Pod> = Index {
+    name: "labelled",
+    values: |pod, add| {
+        if pod.owner.is_none() && pod.labels.iter().any(|(key, _)| is_label_of_policy(key)) {
+            add(pod.meta.key.namespace.clone());
+        }
+    },
+};
 
 /// Whether policies are asked for or confirmed by a label.
 fn is_label_of_policy(key: &str) -> bool {
@@ -243,22 +262,28 @@ impl Applications {
 
     /// Subscribes to all kinds. `on_change` is told which of them may have to be looked at.
     pub(super) fn subscribe(
-        context: &ControllerContext,
+        caches: &Caches,
+        life: &CancellationToken,
         on_change: impl Fn(ApplicationKey) + Clone + Send + 'static,
     ) -> Self {
         let workloads = NATIVE.iter().map(|native| {
-            let opened = context.caches.open_kind::<Application>(native.at);
-            let opened = opened.indexed_by([Application::BY_UID, Application::BY_OWNER, Application::BY_POLICY]);
+            let opened = caches.open_kind::<Application>(native.at);
+            let opened = opened.indexed_by([
+                Application::BY_UID,
+                Application::BY_OWNER,
+                Application::BY_POLICY,
+                Application::LABELLED,
+            ]);
             let (kind, on_change) = (native.at, on_change.clone());
             let told = move |change: &Change<Application>| {
                 if is_news(change, Asking::of_workload) {
                     on_change(ApplicationKey { kind, key: key_of(change).clone() });
                 }
             };
-            (kind, opened.subscribe(&context.stop, told))
+            (kind, opened.subscribe(life, told))
         });
         let workloads = workloads.collect();
-        let pods = context.caches.open().indexed_by([Self::PODS_BY_POLICY]).subscribe(&context.stop, move |change| {
+        let pods = caches.open().indexed_by([Self::PODS_BY_POLICY, PODS_LABELLED]).subscribe(life, move |change| {
             let is_bare = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pod.owner.is_none());
             let Change::Object { key, old, new, .. } = change else { return };
             if (is_bare(old) || is_bare(new)) && is_news(change, Asking::of_pod) {
@@ -274,6 +299,23 @@ impl Applications {
             workloads.synced(term).await;
         }
         self.pods.synced(term).await;
+    }
+
+    /// Whether all kinds are known.
+    pub(super) fn is_known(&self) -> bool {
+        self.workloads.iter().all(|(_, workloads)| workloads.is_known()) && self.pods.is_known()
+    }
+
+    /// Whether something in this namespace has a label of policies.
+    pub(super) fn has_labelled(&self, namespace: &str) -> bool {
+        self.workloads.iter().any(|(_, workloads)| !workloads.find(Application::LABELLED, namespace).is_empty())
+            || !self.pods.find(PODS_LABELLED, namespace).is_empty()
+    }
+
+    /// The namespaces in which something has a label of policies.
+    pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
+        let workloads = self.workloads.iter().flat_map(|(_, workloads)| workloads.values_of(Application::LABELLED));
+        workloads.chain(self.pods.values_of(PODS_LABELLED)).collect()
     }
 
     /// What asks, as it is known.

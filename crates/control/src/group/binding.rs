@@ -48,7 +48,8 @@ impl Bindings {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone(), applications: Arc::default() };
         let told = adder.clone();
-        let applications = Arc::new(Applications::subscribe(context, move |at| told.add_with_below(at)));
+        let applications =
+            Arc::new(Applications::subscribe(&context.caches, &context.stop, move |at| told.add_with_below(at)));
         // Set once: nobody else has it.
         let _ = adder.applications.set(Arc::downgrade(&applications));
         let controller = Self {

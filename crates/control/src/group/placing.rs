@@ -31,6 +31,7 @@ use crate::family::ControllerContext;
 use crate::metrics::Metrics;
 use crate::observed::Observed;
 use crate::queue::{Ended, Queue, Urgency};
+use crate::signal::Signal;
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
 use crate::writes::outcome::{Outcome, Writer, version_of};
@@ -50,6 +51,8 @@ pub(super) struct Placements {
     waits: Waits,
     /// Pods of which nobody knows whether they were placed.
     in_doubt: Mutex<BTreeMap<Key, OwnerKey>>,
+    /// The term in which pods are placed, for those who put pods behind the gate.
+    places: Signal,
     subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
 }
 
@@ -78,11 +81,14 @@ impl Placements {
         let controller = Self {
             client: context.client.clone(),
             own_namespace: context.namespace.clone(),
-            applications: Applications::subscribe(context, move |at: ApplicationKey| told.add_gated(&at.key.namespace)),
+            applications: Applications::subscribe(&context.caches, &context.stop, move |at: ApplicationKey| {
+                told.add_gated(&at.key.namespace);
+            }),
             propagations: context.caches.open().subscribe(&context.stop, on_policy(adder)),
             waits: Waits::new(context.recorder.clone(), stores.pods),
             seatings,
             in_doubt: Mutex::default(),
+            places: context.places.clone(),
             subscriptions,
         };
         (Arc::new(controller), queue)
@@ -291,6 +297,13 @@ impl Placements {
     }
 }
 
+impl Drop for Placements {
+    /// From here on nobody opens the gate.
+    fn drop(&mut self) {
+        self.places.set(0);
+    }
+}
+
 /// What follows from a write that was not done.
 fn failed(outcome: Outcome) -> Result<Ended, kube::Error> {
     match outcome {
@@ -323,6 +336,10 @@ impl Reconcile for Placements {
         groups.synced(term).await;
         self.propagations.synced(term).await;
         self.applications.synced(term).await;
+        // Without a term, this process only follows.
+        if term != 0 {
+            self.places.set(term);
+        }
     }
 
     async fn reconcile(&self, at: &OwnerKey) -> Result<Ended, kube::Error> {

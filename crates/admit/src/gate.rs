@@ -1,0 +1,105 @@
+//! The gate: new pods of workloads that ask for policies wait behind it until the leader has found their group.
+//!
+//! | what | where |
+//! |---|---|
+//! | which pods the API server asks about | [`hooks`], kept by [`registration`], namespaces by [`scope`] |
+//! | whether anybody opens the gate | [`placer`] |
+//! | what becomes of a pod | `dapple_plan::group::gate`, by what `dapple_control::group::Gatekeeper` knows |
+
+pub mod hooks;
+pub mod placer;
+pub mod registration;
+pub mod scope;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::routing::post;
+use dapple_api::verdict::Verdict;
+use dapple_control::group::Gatekeeper;
+use dapple_control::metrics::Metrics;
+use dapple_plan::group::binding::Pair;
+use serde_json::Value;
+use tokio::time::Instant;
+use tracing::warn;
+
+use self::hooks::{APPLICATION_PATH, POD_PATH};
+use self::placer::Placer;
+use self::registration::GateRegistration;
+use crate::review::{BadReview, Request};
+use crate::routes::respond;
+
+/// Answers about pods and about workloads that ask for policies.
+pub struct Gate {
+    /// What is known of what asks for policies.
+    pub gatekeeper: Arc<Gatekeeper>,
+    /// Whether anybody opens it.
+    pub placer: Placer,
+    /// By which the API server is told to ask.
+    pub registration: Arc<GateRegistration>,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What is asked about.
+#[derive(Clone, Copy)]
+enum About {
+    Pod,
+    Application,
+}
+
+impl Gate {
+    async fn answer(&self, about: About, body: &[u8]) -> Result<Value, BadReview> {
+        let request = Request::read(body)?;
+        Ok(match about {
+            About::Pod => request.answer(&Verdict::default(), &self.pod(&request).await),
+            About::Application => request.answer(&self.application(&request).await, &[]),
+        })
+    }
+
+    /// How a new pod is put behind the gate, if somebody will open it.
+    async fn pod(&self, request: &Request) -> Vec<Value> {
+        let patch = self.gatekeeper.patch(&request.namespace, &request.object);
+        if patch.is_empty() || self.placer.is_there().await { patch } else { Vec::new() }
+    }
+
+    /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there are told.
+    async fn application(&self, request: &Request) -> Verdict {
+        let mut verdict = Verdict::default();
+        for pair in Pair::ALL {
+            let Some(policy) = request.object["metadata"]["labels"][pair.required()].as_str() else { continue };
+            if !self.gatekeeper.may_have_policy(pair, &request.namespace, policy) {
+                let (namespace, kind) = (&request.namespace, pair.kind().kind);
+                let text = format!("namespace {namespace} has no {kind} {policy:?} yet: pods wait until it is there");
+                verdict.warn(&format!("metadata.labels[{}]", pair.required()), text);
+            }
+        }
+        if !request.dry_run
+            && let Err(error) = self.registration.add(&request.namespace).await
+        {
+            let namespace = &request.namespace;
+            warn!(namespace, %error, "its pods are not asked about yet; the leader tries again");
+        }
+        verdict
+    }
+}
+
+/// The paths.
+pub fn routes(gate: Arc<Gate>) -> Router {
+    let mut router = Router::new();
+    for (path, name, about) in [
+        (POD_PATH, "pods.group.dapple.dev", About::Pod),
+        (APPLICATION_PATH, "applications.group.dapple.dev", About::Application),
+    ] {
+        let gate = gate.clone();
+        let answer = move |body: Bytes| async move {
+            let begun = Instant::now();
+            let answer = gate.answer(about, &body).await;
+            gate.metrics.admission(name, answer.is_ok(), begun.elapsed());
+            respond(answer)
+        };
+        router = router.route(path, post(answer));
+    }
+    router
+}

@@ -1,0 +1,201 @@
+//! New pods of workloads that ask for a policy wait behind the gate, put there by the webhooks of the real program.
+
+use std::collections::BTreeMap;
+
+use dapple_testbed::{ClusterSpec, Fleet};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{dapple, eventually, installed, lease, text};
+use crate::webhooks::{Hooked, ok};
+
+const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
+const GROUP: &str = "dapple.dev/group";
+
+/// Two groups of nodes, and room for two replicas of the manager.
+async fn start() -> Hooked {
+    let hooked = Hooked::on(installed(ClusterSpec::temporary()).await).await;
+    let kind = |site: &str| json!({"name": site, "count": 2, "labels": {"place": site}});
+    let fleet = json!({"kinds": [kind("beijing"), kind("hangzhou")]});
+    hooked.cluster.apply_fleet(&Fleet::from_yaml(&fleet.to_string(), "fleet").unwrap()).await.unwrap();
+    let group = |site: &str| {
+        json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "NodeGroup", "metadata": {"name": site},
+            "spec": {"matchLabels": {"place": site}}})
+    };
+    for site in ["beijing", "hangzhou"] {
+        ok(&hooked.kubectl(&["apply", "-f", "-"], &group(site).to_string()));
+    }
+    hooked
+}
+
+fn deployment(namespace: &str, name: &str, replicas: usize, asks: bool) -> Value {
+    let labels = if asks { json!({REQUIRED: "spread"}) } else { json!({}) };
+    json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {
+        "replicas": replicas, "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": {"terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "web:1"}]}}}})
+}
+
+fn policy(namespace: &str) -> Value {
+    json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": {"name": "spread", "namespace": namespace}, "spec": {"staticWeightList": [
+            {"nodeGroupNames": ["beijing"], "weight": 1}, {"nodeGroupNames": ["hangzhou"], "weight": 1}]}})
+}
+
+/// Creates objects as one user does, all at the same time.
+async fn create_all(client: &Client, objects: impl Iterator<Item = Value>) {
+    let created = objects.map(|object| async move { dapple_control::install::apply(client, &object).await });
+    join_all(created).await.into_iter().for_each(|done| done.unwrap());
+}
+
+async fn pods(client: &Client, namespaces: &[String]) -> Vec<Pod> {
+    let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    all.items.into_iter().filter(|pod| namespaces.contains(&pod.namespace().unwrap_or_default())).collect()
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.name == GROUP)
+}
+
+fn node_of(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
+}
+
+/// Waits until so many pods are there, and all are such.
+async fn are_all(client: &Client, namespaces: &[String], count: usize, what: &str, is_such: impl Fn(&Pod) -> bool) {
+    eventually(&format!("{count} pods {what}"), || async {
+        let found = pods(client, namespaces).await;
+        let such = found.iter().filter(|pod| is_such(pod)).count();
+        let other = found.iter().find(|pod| !is_such(pod)).map(|pod| (pod.name_any(), pod.spec.clone()));
+        if (found.len(), such) == (count, count) {
+            Ok(())
+        } else {
+            Err(format!("{such} of {}; {other:?}", found.len()))
+        }
+    })
+    .await;
+}
+
+/// Waits until a leader says that it places pods.
+async fn is_placing(client: &Client) {
+    use k8s_openapi::api::coordination::v1::Lease;
+    let leases = Api::<Lease>::namespaced(client.clone(), "dapple-system");
+    eventually("a leader places pods", || async {
+        let lease = leases.get_opt("dapple-manager").await.map_err(|error| error.to_string())?.unwrap_or_default();
+        let holder = lease.spec.clone().and_then(|spec| spec.holder_identity);
+        let says_so = lease.annotations().get("dapple.dev/places") == holder.as_ref() && holder.is_some();
+        if says_so { Ok(()) } else { Err(format!("{:?}", lease.metadata.annotations)) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapple_leaves() {
+    let hooked = start().await;
+    let client = &hooked.client;
+    let mut managers = [hooked.replica_with(0, &[]), hooked.replica_with(1, &[])];
+    hooked.asked().await;
+    is_placing(client).await;
+    in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
+    only_what_asks_waits(&hooked).await;
+
+    // A policy that never comes: the pods would wait for ever.
+    let left = ["left".to_owned()];
+    create_all(client, [namespace("left"), deployment("left", "web", 3, true)].into_iter()).await;
+    are_all(client, &left, 3, "wait", is_gated).await;
+    for manager in &mut managers {
+        manager.signal(Signal::TERM);
+        manager.wait();
+    }
+    nobody_gates_what_nobody_opens(&hooked).await;
+    assert!(pods(client, &left).await.iter().all(is_gated), "nobody else opens the gate");
+    let kubeconfig = hooked.cluster.admin_kubeconfig().display().to_string();
+    let said = dapple(&["down", "--cluster", "--yes", "--kubeconfig", &kubeconfig]);
+    let all = ok(&said);
+    assert!(all.contains("released 3 pods from the scheduling gate"), "{all}{}", text(&said.stderr));
+    are_all(client, &left, 3, "are on nodes", |pod| !is_gated(pod) && !node_of(pod).is_empty()).await;
+    hooked.cluster.stop().await.unwrap();
+}
+
+fn namespace(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+/// The first pods of a new namespace would win the race, were it not added before the workload is there.
+async fn in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(hooked: &Hooked) {
+    let client = &hooked.client;
+    let names: Vec<String> = (0..50).map(|number| format!("fresh-{number}")).collect();
+    create_all(client, names.iter().map(|name| namespace(name))).await;
+    create_all(client, names.iter().map(|name| deployment(name, "web", 2, true))).await;
+    // A pod that is on a node never leaves it: none was there at any time.
+    are_all(client, &names, 100, "wait", |pod| is_gated(pod) && node_of(pod).is_empty()).await;
+    let copied = pods(client, &names).await;
+    assert!(copied.iter().any(|pod| pod.labels().get(REQUIRED).is_some()), "labels of the application are copied");
+    eventually("an event says why", || async {
+        let events = Api::<Event>::namespaced(client.clone(), &names[0]).list(&ListParams::default()).await.unwrap();
+        let reasons: Vec<String> = events.into_iter().filter_map(|event| event.reason).collect();
+        if reasons.iter().any(|reason| reason == "WaitingForPolicy") { Ok(()) } else { Err(format!("{reasons:?}")) }
+    })
+    .await;
+    create_all(client, names.iter().map(|name| policy(name))).await;
+    let is_placed = |pod: &Pod| {
+        let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
+        !group.is_empty() && node_of(pod).starts_with(&group)
+    };
+    are_all(client, &names, 100, "are on nodes of their groups", is_placed).await;
+    let mut shares: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in pods(client, &names).await {
+        *shares.entry(pod.labels()[GROUP].clone()).or_default() += 1;
+    }
+    assert_eq!(shares, BTreeMap::from([("beijing".to_owned(), 50), ("hangzhou".to_owned(), 50)]));
+}
+
+/// Other pods of such a namespace, and all of others, are as they would be without dapple; a pod of its own may ask itself.
+async fn only_what_asks_waits(hooked: &Hooked) {
+    let client = &hooked.client;
+    let beside = ["beside".to_owned()];
+    create_all(client, [namespace("beside"), policy("beside"), deployment("beside", "other", 2, false)].into_iter())
+        .await;
+    are_all(client, &beside, 2, "are on nodes", |pod| {
+        !node_of(pod).is_empty() && pod.labels().get(GROUP).is_none() && !is_gated(pod)
+    })
+    .await;
+    let bare = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "labels": {REQUIRED: "spread"}},
+        "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
+    ok(&hooked.kubectl(&["create", "-n", "beside", "-f", "-"], &bare.to_string()));
+    eventually("a pod of its own is placed", || async {
+        let pod = Api::<Pod>::namespaced(client.clone(), "beside").get("bare").await.unwrap();
+        if pod.labels().contains_key(GROUP) && !node_of(&pod).is_empty() {
+            Ok(())
+        } else {
+            Err(format!("{:?}", pod.spec))
+        }
+    })
+    .await;
+    // Whoever asks for a policy that is not there is told so.
+    create_all(client, [namespace("told")].into_iter()).await;
+    let asking = deployment("told", "web", 0, true).to_string();
+    let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &asking);
+    let warned = text(&said.stderr);
+    assert!(warned.contains("has no PropagationPolicy \"spread\" yet: pods wait until it is there"), "{warned}");
+}
+
+/// With all managers gone, pods come as if dapple were away.
+async fn nobody_gates_what_nobody_opens(hooked: &Hooked) {
+    let client = &hooked.client;
+    assert_eq!(lease(client).await.holder_identity.unwrap_or_default(), "", "the lease was given back");
+    create_all(client, [deployment("fresh-0", "late", 2, true)].into_iter()).await;
+    eventually("pods come without the gate", || async {
+        let found = pods(client, &["fresh-0".to_owned()]).await;
+        let late: Vec<&Pod> = found.iter().filter(|pod| pod.name_any().starts_with("late")).collect();
+        let run = late.iter().filter(|pod| !is_gated(pod) && !node_of(pod).is_empty()).count();
+        if (late.len(), run) == (2, 2) { Ok(()) } else { Err(format!("{run} of {}", late.len())) }
+    })
+    .await;
+}
