@@ -12,12 +12,13 @@ pub mod registration;
 pub mod scope;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 use dapple_api::verdict::Verdict;
-use dapple_control::group::Gatekeeper;
+use dapple_control::group::{Admission, Gatekeeper, Made};
 use dapple_control::metrics::Metrics;
 use dapple_plan::group::binding::Pair;
 use serde_json::Value;
@@ -27,8 +28,13 @@ use tracing::warn;
 use self::hooks::{APPLICATION_PATH, POD_PATH};
 use self::placer::Placer;
 use self::registration::GateRegistration;
+use crate::ask::Asker;
+use crate::prove::Proof;
 use crate::review::{BadReview, Request};
 use crate::routes::respond;
+
+/// It is known within this time whether the API server takes an edition: a pod waits meanwhile.
+const PROVED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Answers about pods and about workloads that ask for policies.
 pub struct Gate {
@@ -38,6 +44,8 @@ pub struct Gate {
     pub placer: Placer,
     /// By which the API server is told to ask.
     pub registration: Arc<GateRegistration>,
+    /// Who asks whether an edition is taken.
+    pub asker: Arc<Asker>,
     /// Where to count.
     pub metrics: Arc<Metrics>,
 }
@@ -58,10 +66,19 @@ impl Gate {
         })
     }
 
-    /// How a new pod is put behind the gate, if somebody will open it.
+    /// How a new pod is put behind the gate, if somebody will open it: made by the edition of its group where that is known, and
+    /// known to be taken.
     async fn pod(&self, request: &Request) -> Vec<Value> {
-        let patch = self.gatekeeper.patch(&request.namespace, &request.object);
-        if patch.is_empty() || self.placer.is_there().await { patch } else { Vec::new() }
+        let Admission { gate, made } = self.gatekeeper.admit(&request.namespace, &request.object).await;
+        if gate.is_empty() || !self.placer.is_there().await {
+            return Vec::new();
+        }
+        let Some(Made { patch, rendering, meaning }) = made else { return gate };
+        let question = [meaning];
+        let asked = self.asker.ask(&question, |_| Some(rendering.clone()));
+        let answers = tokio::time::timeout(PROVED_WITHIN, asked).await;
+        let is_taken = answers.is_ok_and(|answers| matches!(answers.proofs.as_slice(), [(_, Proof::Taken)]));
+        if is_taken { patch } else { gate }
     }
 
     /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there are told.

@@ -34,6 +34,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+use crate::ask::Asker;
 use crate::callers::Callers;
 use crate::gate::Gate;
 use crate::gate::placer::Placer;
@@ -41,7 +42,7 @@ use crate::gate::registration::{GateRegistration, Parts};
 use crate::hooks::Reach;
 use crate::register::{Registrar, Source};
 use crate::routes::{Judges, routes};
-use crate::serve::{Identity, LIMITS, Server};
+use crate::serve::{LIMITS, Server};
 use crate::surroundings::Surroundings;
 
 /// The part of readiness that is ours.
@@ -89,8 +90,11 @@ impl Webhooks {
         let known = Arc::new(Surroundings::start(&shared.caches, &life));
         let asked = Arc::new(Notify::new());
         let wake = asked.clone();
-        let gatekeeper = serves_groups
-            .then(|| Arc::new(Gatekeeper::start(&shared.caches, &life, &namespace, move || wake.notify_one())));
+        let gatekeeper = serves_groups.then(|| {
+            Arc::new(Gatekeeper::start(&shared.caches, &life, shared.plain.clone(), &namespace, move || {
+                wake.notify_one()
+            }))
+        });
         let gate = Arc::new(GateRegistration::new(Parts {
             plain: shared.plain.clone(),
             guarded: shared.guarded.clone(),
@@ -100,33 +104,25 @@ impl Webhooks {
             gatekeeper: gatekeeper.clone(),
             asked,
         }));
-        let identity = Identity::default();
-        let registrar = Arc::new(Registrar {
-            plain: shared.plain.clone(),
-            guarded: shared.guarded.clone(),
-            leading: shared.leading.clone(),
-            namespace: namespace.clone(),
-            reach,
-            source,
-            identity: identity.clone(),
-            env: shared.env.clone(),
-            converted: Default::default(),
-            known: Default::default(),
-            trusted: Default::default(),
-            is_published: Default::default(),
-            gate: gate.clone(),
-            crds: Default::default(),
-        });
+        let registrar = Arc::new(Registrar::new(&shared, namespace.clone(), reach, source, gate.clone()));
+        let identity = registrar.identity.clone();
         registrar.prepare(&stop).await;
         tokio::select! { biased; () = life.cancelled() => {}, () = known.read_once() => {} }
         if life.is_cancelled() {
             return end_if_broken(&stop);
         }
+        let asker = Arc::new(Asker::new(shared.plain.clone(), namespace.clone()));
         let gated = gatekeeper.map(|gatekeeper| {
             let placer = Placer::new(shared.plain.clone(), &namespace, lease, shared.env.clone(), stop.clone());
-            gate::routes(Arc::new(Gate { gatekeeper, placer, registration: gate, metrics: shared.metrics.clone() }))
+            gate::routes(Arc::new(Gate {
+                gatekeeper,
+                placer,
+                registration: gate,
+                asker: asker.clone(),
+                metrics: shared.metrics.clone(),
+            }))
         });
-        let judges = Arc::new(Judges::new(shared.plain.clone(), namespace, known, shared.metrics.clone()));
+        let judges = Arc::new(Judges::new(asker, known, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
         let server = Server { identity, callers, limits: LIMITS, metrics: shared.metrics.clone() };

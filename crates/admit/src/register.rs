@@ -11,6 +11,7 @@ use dapple_api::kinds::{self, OwnKind};
 use dapple_control::env::Env;
 use dapple_control::families::GROUP;
 use dapple_control::install::find_crd;
+use dapple_control::manager::Shared;
 use dapple_control::signal::Signal;
 use dapple_plan::certificate::{Lifetimes, next};
 use futures::future::{join_all, try_join_all};
@@ -61,36 +62,56 @@ fn is_labelled_ours(object: &impl ResourceExt) -> bool {
 /// Keeps certificates and registrations.
 pub struct Registrar {
     /// For what every replica may do.
-    pub plain: Client,
+    plain: Client,
     /// For what only the leader may do.
-    pub guarded: Client,
+    guarded: Client,
     /// The term in which this process leads.
-    pub leading: Signal,
+    leading: Signal,
     /// dapple's namespace.
-    pub namespace: String,
+    namespace: String,
     /// Where webhooks are reached.
-    pub reach: Reach,
+    reach: Reach,
     /// Where certificates come from.
-    pub source: Source,
+    source: Source,
     /// What is served with.
     pub identity: Identity,
     /// Wall time.
-    pub env: Env,
+    env: Env,
     /// The version of the CRD of DaemonSets at which its conversion was right, with the bundle it had.
-    pub converted: tokio::sync::Mutex<Option<(String, String)>>,
+    converted: tokio::sync::Mutex<Option<(String, String)>>,
     /// The last good certificates, should somebody delete or mangle the Secret.
-    pub known: tokio::sync::Mutex<Option<Contents>>,
+    known: tokio::sync::Mutex<Option<Contents>>,
     /// The authorities of somebody else's certificates.
-    pub trusted: tokio::sync::Mutex<Trusted>,
+    trusted: tokio::sync::Mutex<Trusted>,
     /// Whether the API server was told whom to ask.
-    pub is_published: AtomicBool,
+    is_published: AtomicBool,
     /// The webhooks by which pods are put behind the gate.
-    pub gate: Arc<GateRegistration>,
+    gate: Arc<GateRegistration>,
     /// The versions of the CRDs that are ours, and since when they are known.
-    pub crds: tokio::sync::Mutex<Option<(Instant, BTreeMap<String, String>)>>,
+    crds: tokio::sync::Mutex<Option<(Instant, BTreeMap<String, String>)>>,
 }
 
 impl Registrar {
+    /// Nothing is registered yet, and there is nothing to serve with.
+    pub fn new(shared: &Shared, namespace: String, reach: Reach, source: Source, gate: Arc<GateRegistration>) -> Self {
+        Self {
+            plain: shared.plain.clone(),
+            guarded: shared.guarded.clone(),
+            leading: shared.leading.clone(),
+            namespace,
+            reach,
+            source,
+            identity: Identity::default(),
+            env: shared.env.clone(),
+            converted: Default::default(),
+            known: Default::default(),
+            trusted: Default::default(),
+            is_published: Default::default(),
+            gate,
+            crds: Default::default(),
+        }
+    }
+
     /// Has a certificate to serve with, waiting for as long as it takes.
     pub async fn prepare(&self, stop: &CancellationToken) {
         while let Err(error) = self.load().await {

@@ -17,7 +17,6 @@ use dapple_api::selector::Selector;
 use dapple_api::verdict::Verdict;
 use dapple_control::metrics::Metrics;
 use dapple_edit::admission::{self, read};
-use kube::Client;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -37,9 +36,8 @@ pub struct Judges {
 }
 
 impl Judges {
-    /// Asks the API server by this client about pod templates, in dapple's own namespace.
-    pub fn new(client: Client, namespace: String, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
-        let asker = Arc::new(Asker::new(client, namespace));
+    /// `asker` asks the API server about pod templates.
+    pub fn new(asker: Arc<Asker>, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
         Self { sets: DaemonSets::new(asker.clone()), asker, known, metrics }
     }
 

@@ -256,14 +256,20 @@ const fn native(
 /// DaemonSets of Kubernetes.
 pub const NATIVE_DAEMON_SET: NativeKind = native("apps", "DaemonSet", "daemonsets", &["ds"]);
 
+/// StatefulSets, whose pods may be of several revisions.
+pub const NATIVE_STATEFUL_SET: NativeKind = native("apps", "StatefulSet", "statefulsets", &["sts"]);
+
+/// Jobs, which count every pod that is deleted as failed.
+pub const NATIVE_JOB: NativeKind = native("batch", "Job", "jobs", &[]);
+
 /// Kubernetes' own workloads, which may ask for a policy.
 pub const NATIVE: &[NativeKind] = &[
     NATIVE_DAEMON_SET,
     native("apps", "Deployment", "deployments", &["deploy"]),
-    native("apps", "StatefulSet", "statefulsets", &["sts"]),
+    NATIVE_STATEFUL_SET,
     native("apps", "ReplicaSet", "replicasets", &["rs"]),
     native("", "ReplicationController", "replicationcontrollers", &["rc"]),
-    native("batch", "Job", "jobs", &[]),
+    NATIVE_JOB,
     NativeKind { template_field: "spec.jobTemplate.spec.template", ..native("batch", "CronJob", "cronjobs", &["cj"]) },
 ];
 

@@ -27,18 +27,24 @@ use crate::worker::{Reconcile, started};
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
 
+mod adder;
 mod application;
 mod binding;
+mod editions;
 mod gatekeeper;
+mod gates;
+mod guess;
 mod labels;
+mod lookup;
 mod owner;
 mod placing;
 mod policy;
 mod release;
 mod seated;
+mod template;
 mod waits;
 
-pub use gatekeeper::Gatekeeper;
+pub use gatekeeper::{Admission, Gatekeeper, Made};
 pub use release::release_all;
 
 use binding::Bindings;
@@ -67,7 +73,8 @@ pub const FAMILY: Family = Family {
 };
 
 /// What says where pods go; what may ask for policies is read for the bindings too.
-const PLACEMENTS_READ: [KindInfo; 4] = [kinds::PROPAGATION_POLICY.at, kinds::NODE_GROUP.at, kinds::NODE, kinds::POD];
+const PLACEMENTS_READ: [KindInfo; 5] =
+    [kinds::PROPAGATION_POLICY.at, kinds::OVERRIDE_POLICY.at, kinds::NODE_GROUP.at, kinds::NODE, kinds::POD];
 
 /// Policies, and what may ask for them.
 const BINDINGS_READ: [KindInfo; 3 + kinds::NATIVE.len()] = {

@@ -9,6 +9,7 @@
 
 pub mod binding;
 pub mod division;
+pub mod edition;
 pub mod gate;
 pub mod label;
 pub mod placing;

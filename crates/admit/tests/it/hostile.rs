@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use dapple_admit::ask::Asker;
 use dapple_admit::hooks::{HOOKS, Job};
 use dapple_admit::review::converted;
 use dapple_admit::routes::Judges;
@@ -31,7 +32,8 @@ fn client(says: Option<(u16, Vec<u8>)>) -> Client {
 fn judges(client: Client) -> Judges {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let known = Surroundings::start(&caches(client.clone(), &stop), &stop);
-    Judges::new(client, "dapple-system".to_owned(), Arc::new(known), metrics)
+    let asker = Arc::new(Asker::new(client, "dapple-system".to_owned()));
+    Judges::new(asker, Arc::new(known), metrics)
 }
 
 static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(objects);

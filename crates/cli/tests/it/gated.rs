@@ -104,6 +104,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     is_placing(client).await;
     in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
     only_what_asks_waits(&hooked).await;
+    each_group_has_its_own_edition(&hooked).await;
 
     // A policy that never comes: the pods would wait for ever.
     let left = ["left".to_owned()];
@@ -184,6 +185,53 @@ async fn only_what_asks_waits(hooked: &Hooked) {
     let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &asking);
     let warned = text(&said.stderr);
     assert!(warned.contains("has no PropagationPolicy \"spread\" yet: pods wait until it is there"), "{warned}");
+}
+
+/// Images are made and corrected; what cannot be corrected is made anew, but for Jobs, which would count it as failed.
+async fn each_group_has_its_own_edition(hooked: &Hooked) {
+    let client = &hooked.client;
+    let rule = |group: &str| {
+        json!({"targetNodeGroup": [group], "overriders": {
+            "imageOverrider": [{"component": "Registry", "operator": "replace", "value": format!("{group}.registry.io")}],
+            "argsOverrider": [{"containerName": "c", "operator": "add", "value": [format!("--site={group}")]}]}})
+    };
+    let editions = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "sites", "namespace": "editions"}, "spec": {"overrideRules": [rule("beijing"), rule("hangzhou")]}});
+    let asks = json!({REQUIRED: "spread", "groupmanagement.kubeedge.io/required-overridepolicy": "sites"});
+    create_all(client, [namespace("editions")].into_iter()).await;
+    create_all(client, [policy("editions"), editions].into_iter()).await;
+    let mut web = deployment("editions", "web", 5, true);
+    web["metadata"]["labels"] = asks.clone();
+    let mut set = web.clone();
+    (set["kind"], set["metadata"]["name"]) = (json!("StatefulSet"), json!("set"));
+    set["spec"]["podManagementPolicy"] = "Parallel".into();
+    set["spec"]["selector"]["matchLabels"]["app"] = "set".into();
+    set["spec"]["template"]["metadata"]["labels"]["app"] = "set".into();
+    let mut job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job", "namespace": "editions",
+        "labels": asks}, "spec": {"parallelism": 4, "completions": 4, "template": web["spec"]["template"]}});
+    job["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
+    job["spec"]["template"]["metadata"]["labels"] = json!({"app": "job"});
+    // Its pods would be those of the next revision: labels and policies come in any order.
+    create_all(client, [web, set, job].into_iter()).await;
+    let is_right = |pod: &Pod| {
+        let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
+        let container = &pod.spec.as_ref().unwrap().containers[0];
+        !group.is_empty()
+            && node_of(pod).starts_with(&group)
+            && container.image.as_deref() == Some(&format!("{group}.registry.io/web:1"))
+            && container.args == Some(vec![format!("--site={group}")])
+            && pod.annotations().contains_key("dapple.dev/edition")
+    };
+    are_all(client, &["editions".to_owned()], 14, "are of their group's edition", is_right).await;
+    let mut shares: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for pod in pods(client, &["editions".to_owned()]).await {
+        *shares.entry((pod.labels()["app"].clone(), pod.labels()[GROUP].clone())).or_default() += 1;
+    }
+    let share = |app: &str, group: &str| shares.get(&(app.to_owned(), group.to_owned())).copied().unwrap_or_default();
+    assert_eq!([share("web", "beijing"), share("web", "hangzhou")], [3, 2]);
+    assert_eq!([share("set", "beijing"), share("set", "hangzhou")], [3, 2]);
+    let job = hooked.kubectl(&["get", "job", "-n", "editions", "job", "-o", "jsonpath={.status.failed}"], "");
+    assert_eq!(ok(&job), "", "no pod of a Job is ever deleted");
 }
 
 /// With all managers gone, pods come as if dapple were away.

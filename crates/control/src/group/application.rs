@@ -283,13 +283,16 @@ impl Applications {
             (kind, opened.subscribe(life, told))
         });
         let workloads = workloads.collect();
-        let pods = caches.open().indexed_by([Self::PODS_BY_POLICY, PODS_LABELLED]).subscribe(life, move |change| {
-            let is_bare = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pod.owner.is_none());
-            let Change::Object { key, old, new, .. } = change else { return };
-            if (is_bare(old) || is_bare(new)) && is_news(change, Asking::of_pod) {
-                on_change(ApplicationKey { kind: POD, key: key.clone() });
-            }
-        });
+        let pods = caches.open().indexed_by([Self::PODS_BY_POLICY, PODS_LABELLED, Pod::BY_OWNER]).subscribe(
+            life,
+            move |change| {
+                let is_bare = |pod: &Option<Arc<Pod>>| pod.as_ref().is_some_and(|pod| pod.owner.is_none());
+                let Change::Object { key, old, new, .. } = change else { return };
+                if (is_bare(old) || is_bare(new)) && is_news(change, Asking::of_pod) {
+                    on_change(ApplicationKey { kind: POD, key: key.clone() });
+                }
+            },
+        );
         Self { workloads, pods }
     }
 
@@ -365,6 +368,11 @@ impl Applications {
     /// Pods of nobody's that ask for a policy.
     pub(super) fn pods_asking(pods: &Store<Pod>, pair: Pair, namespace: &str, name: &str) -> Vec<Arc<Pod>> {
         pods.find(Self::PODS_BY_POLICY, &policy(pair, namespace, name))
+    }
+
+    /// All pods that are known.
+    pub(super) fn pods(&self) -> &Store<Pod> {
+        &self.pods
     }
 
     /// Everything that asks for a policy.

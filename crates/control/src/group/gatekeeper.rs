@@ -1,20 +1,33 @@
-//! What webhooks know of applications and policies: which new pods have to wait behind the gate, and in which namespaces
-//! somebody asks for policies at all.
+//! What webhooks know of applications and policies: which new pods have to wait behind the gate and what rules make of them, and
+//! in which namespaces something asks for policies at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::division::Division;
+use dapple_plan::group::edition::Editions;
 use dapple_plan::group::gate;
+use dapple_plan::group::placing::PodRule;
+use dapple_plan::node::Labels;
+use kube::Client;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::application::{Applicant, Applications, can_ask, is_served};
+use super::editions::{policy_name, shown};
+use super::guess::Guesses;
+use super::owner::{OwnerKey, number_label, pods_of};
 use super::policy::Policy;
+use super::template::Templates;
 use crate::caches::{Caches, Subscription};
 use crate::slim::{Cached, Key};
+
+/// A template is read within this time: a pod waits meanwhile.
+const TEMPLATE_WITHIN: Duration = Duration::from_millis(500);
 
 /// What is known.
 pub struct Gatekeeper {
@@ -22,13 +35,37 @@ pub struct Gatekeeper {
     propagations: Subscription<Policy<PropagationPolicySpec>>,
     overrides: Subscription<Policy<OverridePolicySpec>>,
     own_namespace: String,
+    client: Client,
+    templates: Templates,
+    guesses: Guesses,
+}
+
+/// What becomes of a new pod.
+#[derive(Debug, Default)]
+pub struct Admission {
+    /// The operations of a JSON patch that puts it behind the gate; none if it need not wait.
+    pub gate: Vec<Value>,
+    /// The same, by the edition of the group that it will probably get.
+    pub made: Option<Made>,
+}
+
+/// A pod as an edition has it.
+#[derive(Debug)]
+pub struct Made {
+    /// The operations of a JSON patch, those of the gate included.
+    pub patch: Vec<Value>,
+    /// What the edition makes of the pod's template, and what names that: to be proved before a pod gets it.
+    pub rendering: Value,
+    /// Policy, edition and owner.
+    pub meaning: Vec<Arc<str>>,
 }
 
 impl Gatekeeper {
-    /// Subscribes. `on_change` is called whenever somebody may ask for policies in another namespace than before.
+    /// Subscribes. `on_change` is called whenever something may ask for policies in another namespace than before.
     pub fn start(
         caches: &Caches,
         life: &CancellationToken,
+        client: Client,
         own_namespace: &str,
         on_change: impl Fn() + Clone + Send + 'static,
     ) -> Self {
@@ -38,6 +75,9 @@ impl Gatekeeper {
             propagations: caches.open().subscribe(life, move |_| propagation()),
             overrides: caches.open().subscribe(life, move |_| overriding()),
             own_namespace: own_namespace.to_owned(),
+            client,
+            templates: Templates::default(),
+            guesses: Guesses::default(),
         }
     }
 
@@ -62,33 +102,70 @@ impl Gatekeeper {
         }
     }
 
-    /// The operations of a JSON patch that puts a new pod behind the gate; none if it need not wait.
-    pub fn patch(&self, namespace: &str, pod: &Value) -> Vec<Value> {
+    /// What becomes of a new pod. Nothing is remembered of a dry run.
+    pub async fn admit(&self, namespace: &str, pod: &Value) -> Admission {
         if !is_served(namespace, &self.own_namespace) {
-            return Vec::new();
+            return Admission::default();
         }
         let owners = pod["metadata"]["ownerReferences"].as_array();
-        let mut owners = owners.into_iter().flatten().filter(|owner| owner["controller"] == true);
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let Some(owner) = owners.next() else {
-            let labels = labels_of(pod);
-            return gate::patch(pod, gate::Applicant::Of(&labels));
+        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        let own = labels_of(pod);
+        let Some(owner) = owner else { return self.of_labels(namespace, pod, &own).await };
+        let (kind, version) = (text(&owner["kind"]), text(&owner["apiVersion"]));
+        // Pods of DaemonSets belong to their nodes.
+        if kind == NATIVE_DAEMON_SET.at.kind || !can_ask(version, kind) {
+            return Admission::default();
+        }
+        let known = self.applications.by_uid(namespace, text(&owner["uid"]));
+        match known.map(|(_, owner)| self.applications.application_of(&owner)) {
+            Some(Applicant::Is(application)) => self.of_labels(namespace, pod, &application.labels).await,
+            Some(Applicant::None) => Admission::default(),
+            // The leader finds out.
+            Some(Applicant::Unknown) | None => {
+                Admission { gate: gate::patch(pod, gate::Applicant::Unknown), made: None }
+            }
+        }
+    }
+
+    /// What becomes of a pod whose application has these labels.
+    async fn of_labels(&self, namespace: &str, pod: &Value, labels: &(dyn Labels + Sync)) -> Admission {
+        let gate = gate::patch(pod, gate::Applicant::Of(labels));
+        if gate.is_empty() {
+            return Admission::default();
+        }
+        Admission { made: self.make(namespace, pod, labels).await, gate }
+    }
+
+    /// The pod as the edition of the group has it that it will probably get. None if that is not known, or does not apply.
+    async fn make(&self, namespace: &str, pod: &Value, labels: &(dyn Labels + Sync)) -> Option<Made> {
+        let PodRule::Divide(propagation) = PodRule::of(labels) else { return None };
+        let propagation = self.propagations.get(&Key::new(namespace, propagation))?;
+        let policy = self.overrides.get(&Key::new(namespace, policy_name(labels)?))?;
+        let own = labels_of(pod);
+        let owner = OwnerKey::of_new(namespace, pod, &own);
+        let template = if owner.is_nobody() {
+            None
+        } else {
+            let read = self.templates.get(&self.client, &self.applications, &owner);
+            Some(tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()??)
         };
-        if !can_ask(&text(&owner["apiVersion"]), &text(&owner["kind"])) {
-            return Vec::new();
-        }
-        // They belong to their nodes.
-        if text(&owner["kind"]) == NATIVE_DAEMON_SET.at.kind {
-            return Vec::new();
-        }
-        match self.applications.by_uid(namespace, &text(&owner["uid"])) {
-            Some((_, owner)) => match self.applications.application_of(&owner) {
-                Applicant::Is(application) => gate::patch(pod, gate::Applicant::Of(&application.labels)),
-                Applicant::None => Vec::new(),
-                Applicant::Unknown => gate::patch(pod, gate::Applicant::Unknown),
-            },
-            None => gate::patch(pod, gate::Applicant::Unknown),
-        }
+        let start = template.as_ref().map_or(0, |template| template.start);
+        let kind = owner.uid().and_then(|uid| self.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
+        let number =
+            kind.and_then(|kind| own.get(number_label(kind.kind)?)).and_then(|number| number.parse::<usize>().ok());
+        let ordinal = number.and_then(|number| number.checked_sub(start));
+        let pods = pods_of(self.applications.pods(), &owner);
+        let group = self.guesses.guess(&propagation, &owner, &pods, (text(&pod["metadata"]["uid"]), ordinal))?;
+        let groups = Division::of(&propagation.spec)?.groups().to_vec();
+        let value = template.map(|template| template.value.clone());
+        let editions = Editions::of(&shown(&policy), &policy.spec, &groups, value.clone());
+        let edition = editions.of_group(&group);
+        let rendering = edition.render(value.as_deref().unwrap_or(pod)).ok()?;
+        let name = edition.name.clone()?;
+        let made = editions.make(pod, &group).ok()?;
+        let patch = gate::patch_made(pod, &made, labels);
+        let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
+        Some(Made { patch, rendering, meaning })
     }
 
     /// The namespaces in which there is a policy, or something with one of the four labels.
@@ -101,7 +178,11 @@ impl Gatekeeper {
     }
 }
 
-fn labels_of(pod: &Value) -> std::collections::BTreeMap<String, String> {
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn labels_of(pod: &Value) -> BTreeMap<String, String> {
     let labels = pod["metadata"]["labels"].as_object().into_iter().flatten();
     labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

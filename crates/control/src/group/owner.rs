@@ -1,11 +1,15 @@
 //! Owners of pods, as placing goes by them: one revision of a controller, or the pods of nobody's that ask for one policy.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::placing::GATE;
+use serde_json::Value;
 
+use super::application::Applications;
+use crate::caches::store::Store;
 use crate::slim::{Index, Pod};
 
 /// By which the pods of one revision are told apart from those of another: of Deployments, then of StatefulSets.
@@ -65,16 +69,38 @@ impl OwnerKey {
     pub(super) fn of(pod: &Pod) -> Self {
         let label = |key: &str| pod.labels.get_shared(key);
         let owner = match &pod.owner {
-            Some(uid) => {
-                let hash = REVISIONS.iter().find_map(|key| label(key)).unwrap_or_else(|| Arc::from(""));
-                Owner::Revision { uid: uid.clone(), hash }
-            }
+            Some(uid) => Owner::Revision { uid: uid.clone(), hash: revision(label) },
             None => {
                 let policy = label(Pair::Propagation.required()).unwrap_or_else(|| Arc::from(""));
                 Owner::Nobody { policy }
             }
         };
         Self { namespace: pod.meta.key.namespace.clone(), owner }
+    }
+
+    /// The owner of a pod that is about to be made.
+    pub(super) fn of_new(namespace: &str, pod: &Value, labels: &BTreeMap<String, String>) -> Self {
+        let label = |key: &str| labels.get(key).map(|value| Arc::from(value.as_str()));
+        let owners = pod["metadata"]["ownerReferences"].as_array();
+        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+        let owner = match owner.and_then(|owner| owner["uid"].as_str()) {
+            Some(uid) => Owner::Revision { uid: Arc::from(uid), hash: revision(label) },
+            None => Owner::Nobody { policy: label(Pair::Propagation.required()).unwrap_or_else(|| Arc::from("")) },
+        };
+        Self { namespace: Arc::from(namespace), owner }
+    }
+
+    /// Whether its pods are owned by nothing.
+    pub(super) fn is_nobody(&self) -> bool {
+        matches!(self.owner, Owner::Nobody { .. })
+    }
+
+    /// The UID of what controls its pods.
+    pub(super) fn uid(&self) -> Option<&Arc<str>> {
+        match &self.owner {
+            Owner::Revision { uid, .. } => Some(uid),
+            Owner::Nobody { .. } => None,
+        }
     }
 
     /// What [`GATED_BY_OWNER`] has its pods under.
@@ -86,6 +112,11 @@ impl OwnerKey {
     }
 }
 
+/// What names the revision that a pod with these labels is of; empty if nothing does.
+fn revision(label: impl Fn(&str) -> Option<Arc<str>>) -> Arc<str> {
+    REVISIONS.iter().find_map(|key| label(key)).unwrap_or_else(|| Arc::from(""))
+}
+
 impl fmt::Display for OwnerKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.owner {
@@ -93,6 +124,15 @@ impl fmt::Display for OwnerKey {
             Owner::Nobody { policy } => write!(f, "{}, pods of nobody's that ask for {policy:?}", self.namespace),
         }
     }
+}
+
+/// All pods of an owner.
+pub(super) fn pods_of(pods: &Store<Pod>, at: &OwnerKey) -> Vec<Arc<Pod>> {
+    let found = match &at.owner {
+        Owner::Revision { uid, .. } => pods.find(Pod::BY_OWNER, uid),
+        Owner::Nobody { policy } => Applications::pods_asking(pods, Pair::Propagation, &at.namespace, policy),
+    };
+    found.into_iter().filter(|pod| OwnerKey::of(pod) == *at).collect()
 }
 
 /// Whether a pod waits behind our gate.

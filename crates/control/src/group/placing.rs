@@ -7,39 +7,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dapple_api::group::PropagationPolicySpec;
-use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, POD};
+use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
+use dapple_api::kinds::{KindInfo, POD};
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::division::Division;
+use dapple_plan::group::edition::{Correction, EDITION};
 use dapple_plan::group::placing::{DELETION_COST, Decision, GATE, Placement, PodRule, Why};
-use futures::StreamExt;
+use dapple_plan::group::seating::Suits;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1;
 use kube::Client;
-use kube::api::{Api, Patch};
-use serde_json::{Map, Value, json};
-use tracing::info;
+use kube::api::Api;
+use serde_json::{Map, json};
+use tracing::{debug, info};
 
-use super::application::{Applicant, ApplicationKey, Applications, Asking, can_ask, is_served};
-use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live, number_label};
+use super::adder::{Adder, PLACEMENTS, on_group, on_node, on_pod, on_policy};
+use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
+use super::editions::{Editioner, EditionsOfOwner};
+use super::gates::Gates;
+use super::lookup::Lookup;
+use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
-use super::seated::{Decided, Numbering, Seatings, Stores};
+use super::seated::{Decided, Seatings, Stores};
 use super::waits::Waits;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
-use crate::caches::store::{Change, Store};
+use crate::caches::store::Store;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
-use crate::metrics::Metrics;
-use crate::observed::Observed;
-use crate::queue::{Ended, Queue, Urgency};
+use crate::queue::{Ended, Queue};
 use crate::signal::Signal;
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
-use crate::writes::outcome::{Outcome, Writer, version_of};
+use crate::writes::outcome::{Outcome, version_of};
 
 /// How soon to look again where our view is behind.
 const ECHO: Duration = Duration::from_millis(200);
 /// So many pods of an owner are written at once.
 const AT_ONCE: usize = 16;
+/// How soon to ask again whether an edition is taken.
+const PROVED_AGAIN: Duration = Duration::from_secs(5);
 
 /// The controller. Its keys are owners of pods.
 pub(super) struct Placements {
@@ -47,6 +54,9 @@ pub(super) struct Placements {
     own_namespace: Arc<str>,
     applications: Applications,
     propagations: Subscription<Policy<PropagationPolicySpec>>,
+    overrides: Subscription<Policy<OverridePolicySpec>>,
+    editions: Editioner,
+    gates: Gates,
     seatings: Arc<Seatings>,
     waits: Waits,
     /// Pods of which nobody knows whether they were placed.
@@ -84,7 +94,10 @@ impl Placements {
             applications: Applications::subscribe(&context.caches, &context.stop, move |at: ApplicationKey| {
                 told.add_gated(&at.key.namespace);
             }),
-            propagations: context.caches.open().subscribe(&context.stop, on_policy(adder)),
+            propagations: context.caches.open().subscribe(&context.stop, on_policy(adder.clone())),
+            overrides: context.caches.open().subscribe(&context.stop, on_policy(adder)),
+            editions: Editioner::new(context.client.clone(), context.env.clone()),
+            gates: Gates { client: context.client.clone(), pods: stores.pods.clone() },
             waits: Waits::new(context.recorder.clone(), stores.pods),
             seatings,
             in_doubt: Mutex::default(),
@@ -98,23 +111,8 @@ impl Placements {
         &self.seatings.stores.pods
     }
 
-    /// What asks in the name of an owner's pods.
-    async fn applicant(&self, at: &OwnerKey, pod: &Pod) -> Result<Applicant, kube::Error> {
-        let Owner::Revision { uid, .. } = &at.owner else { return Ok(Applicant::Is(Asking::of_pod(pod))) };
-        if let Some((kind, owner)) = self.applications.by_uid(&at.namespace, uid) {
-            // Where pods of a DaemonSet go is decided already.
-            let is_daemon = kind == NATIVE_DAEMON_SET.at;
-            return Ok(if is_daemon { Applicant::None } else { self.applications.application_of(&owner) });
-        }
-        // Its owner is not of a kind that can ask, or not known here yet: the API server knows which.
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.namespace, &POD);
-        let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
-        let Some(whole) = found else { return Ok(Applicant::Unknown) };
-        let owners = whole["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mut own = owners.filter(|owner| owner["uid"] == **uid);
-        let is_listed = own.any(|owner| can_ask(&text(&owner["apiVersion"]), &text(&owner["kind"])));
-        Ok(if is_listed { Applicant::Unknown } else { Applicant::None })
+    fn lookup(&self) -> Lookup<'_> {
+        Lookup { client: &self.client, applications: &self.applications, seatings: &self.seatings }
     }
 
     /// Asks what has become of pods that nobody knows of. Nothing is decided until the view is as new as the answer.
@@ -133,43 +131,10 @@ impl Placements {
         Ok(())
     }
 
-    /// How an owner numbers its pods.
-    async fn numbering(&self, at: &OwnerKey) -> Result<Numbering, kube::Error> {
-        let Owner::Revision { uid, .. } = &at.owner else { return Ok(Numbering::default()) };
-        let Some((kind, owner)) = self.applications.by_uid(&at.namespace, uid) else { return Ok(Numbering::default()) };
-        let Some(label) = number_label(kind.kind) else { return Ok(Numbering::default()) };
-        if let Some(known) = self.seatings.numbering(at, owner.generation) {
-            return Ok(known);
-        }
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.namespace, &kind);
-        let found = api.get_opt(&owner.meta.key.name).await?.and_then(|found| found.object.ok()).unwrap_or_default();
-        let start = found.pointer("/spec/ordinals/start").and_then(Value::as_u64);
-        let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
-        Ok(Numbering { label: Some(label), start, generation: found["metadata"]["generation"].as_i64() })
-    }
-
-    /// Takes the gate off a pod, with what goes with it.
-    async fn ungate(&self, pod: &Pod, labels: Map<String, Value>, placement: Option<&Placement>) -> Outcome {
-        let cost = placement.and_then(|placement| placement.cost);
-        let annotations = cost.map_or_else(|| json!({}), |cost| json!({DELETION_COST: cost.to_string()}));
-        let selector = placement.map_or_else(|| json!({}), |placement| json!(placement.selector));
-        let patch = json!({
-            "metadata": {"uid": &*pod.meta.uid, "resourceVersion": pod.meta.version.to_string(),
-                "labels": labels, "annotations": annotations},
-            "spec": {"schedulingGates": [{"$patch": "delete", "name": GATE}], "nodeSelector": selector},
-        });
-        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &pod.meta.key.namespace);
-        let outcome = Writer::new(&self.client, &pods).patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await;
-        if let Outcome::Written(version) = &outcome {
-            self.pods().wrote(&pod.meta.key, *version);
-        }
-        outcome
-    }
-
     /// Takes the gate off a pod that nothing asks a place for.
     async fn release(&self, pod: Arc<Pod>, asking: Option<&Asking>) -> Result<Ended, kube::Error> {
         let labels = asking.map(|asking| asking.labels_for(&pod.labels)).unwrap_or_default();
-        match self.ungate(&pod, labels, None).await {
+        match self.gates.open(&pod, labels, None, Map::new()).await {
             Outcome::Written(_) => {
                 info!(pod = %pod.meta.key, "nothing asks where it goes: the gate is off");
                 Ok(Ended::Done)
@@ -179,30 +144,96 @@ impl Placements {
     }
 
     /// Places a pod, and notes what has come of it.
-    async fn place(&self, at: &OwnerKey, waiting: &Waiting<'_>, placement: &Placement) -> Result<Ended, kube::Error> {
+    async fn place(
+        &self,
+        at: &OwnerKey,
+        waiting: &Waiting<'_>,
+        placement: &Placement,
+        editions: &EditionsOfOwner,
+    ) -> Result<Ended, kube::Error> {
         let Waiting { pod, asking } = waiting;
+        let correction = match self.correction(at, waiting, placement, editions).await? {
+            Some(Correction::Patch(correction)) => correction,
+            Some(Correction::NewPod) => return self.replace(at, pod).await,
+            // It is gone, or another by now.
+            None => return Ok(Ended::Failed),
+        };
         let mut labels = asking.labels_for(&pod.labels);
         labels.insert(GATE.to_owned(), json!(&*placement.group));
-        let outcome = self.ungate(pod, labels, Some(placement)).await;
+        let outcome = self.gates.open(pod, labels, Some(placement), correction).await;
         // If nobody knows whether it was done, its seat is nobody else's until somebody does.
         if let Outcome::Written(_) | Outcome::Unknown(_) = outcome {
             self.seatings.note_placed(at, pod, placement);
         }
         match outcome {
             Outcome::Written(_) => {
-                if placement.has_own_cost {
-                    let note = format!(
-                        "it has a {DELETION_COST} of its own, which is left alone: when there are fewer pods, it may go \
-                         though its group should keep it"
-                    );
-                    self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "DeletionCostKept", note);
-                }
+                self.tell_kept(pod, placement);
                 Ok(Ended::Done)
             }
             Outcome::Unknown(error) => {
                 let mut in_doubt = self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
                 in_doubt.insert(pod.meta.key.clone(), at.clone());
                 Err(error)
+            }
+            outcome => failed(outcome),
+        }
+    }
+
+    /// What a pod has of its own that dapple would have otherwise.
+    fn tell_kept(&self, pod: &Pod, placement: &Placement) {
+        if placement.has_own_cost {
+            let note = format!(
+                "it has a {DELETION_COST} of its own, which is left alone: when there are fewer pods, it may go though its \
+                 group should keep it"
+            );
+            self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "DeletionCostKept", note);
+        }
+        if placement.suits == Suits::Never {
+            let note = format!(
+                "it was not made by the edition of its group {:?}, and cannot be changed any more; it is placed as it is, since \
+                 deleting it would lose it",
+                placement.group
+            );
+            self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
+        }
+    }
+
+    /// What a pod lacks of the edition of its group. None if it is gone.
+    async fn correction(
+        &self,
+        at: &OwnerKey,
+        waiting: &Waiting<'_>,
+        placement: &Placement,
+        editions: &EditionsOfOwner,
+    ) -> Result<Option<Correction>, kube::Error> {
+        let pod = &waiting.pod;
+        if placement.suits != Suits::Corrected {
+            return Ok(Some(Correction::Patch(Map::new())));
+        }
+        let Some(whole) = self.gates.whole(pod).await? else { return Ok(None) };
+        let corrected =
+            editions.correct(&waiting.asking.labels, &whole, pod.annotations.get(EDITION), &placement.group);
+        match corrected {
+            Ok(Correction::NewPod) if editions.are_kept => Ok(Some(Correction::Patch(Map::new()))),
+            Ok(correction) => Ok(Some(correction)),
+            Err(text) if editions.are_kept => {
+                let note = format!("it is placed without the edition of its group {:?}: {text}", placement.group);
+                self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
+                Ok(Some(Correction::Patch(Map::new())))
+            }
+            Err(text) => {
+                debug!(owner = %at, pod = %pod.meta.key, text, "it cannot be corrected");
+                Ok(Some(Correction::NewPod))
+            }
+        }
+    }
+
+    /// Deletes a pod that was made by another group's edition: its owner makes one anew. The next comes later each time.
+    async fn replace(&self, at: &OwnerKey, pod: &Pod) -> Result<Ended, kube::Error> {
+        match self.gates.delete(pod).await {
+            Outcome::Gone | Outcome::Written(_) | Outcome::Missing => {
+                info!(owner = %at, pod = %pod.meta.key, "made by another group's edition: it is replaced behind the gate");
+                Ok(Ended::Failed)
             }
             outcome => failed(outcome),
         }
@@ -220,9 +251,18 @@ impl Placements {
         if self.propagations.is_malformed(&key) {
             return Ok(Ended::Done);
         }
-        let numbering = self.numbering(at).await?;
-        let decided = match self.propagations.get(&key) {
-            Some(policy) => self.seatings.decide(at, &policy, numbering),
+        let numbering = self.lookup().numbering(at).await?;
+        let found = self.propagations.get(&key);
+        let division = found.as_ref().and_then(|policy| Division::of(&policy.spec));
+        let groups = division.map(|division| division.groups().to_vec()).unwrap_or_default();
+        let askings = pods.values().map(|waiting| &waiting.asking.labels);
+        let Some(editions) = self.editions.of_owner(&self.applications, &self.overrides, at, askings, &groups).await?
+        else {
+            // Its template is told of soon, or its owner is gone, and so are the pods then.
+            return Ok(Ended::Failed);
+        };
+        let decided = match found {
+            Some(policy) => self.seatings.decide(at, &policy, numbering, &editions),
             None => Decided::Undivided,
         };
         let decisions = match decided {
@@ -233,16 +273,17 @@ impl Placements {
                 pods.keys().map(|name| (name.clone(), Decision::Wait(why.clone()))).collect()
             }
         };
-        let (mut placed, mut waiting) = (Vec::new(), Vec::new());
+        let (mut placed, mut waiting, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
         for (name, decision) in decisions {
             match (pods.get(&name), decision) {
                 (Some(pod), Decision::Place(placement)) => placed.push((pod, placement)),
+                (Some(pod), Decision::Replace) => replaced.push(pod),
                 (Some(pod), Decision::Wait(why)) => waiting.push((pod.pod.clone(), why)),
                 (None, _) => {}
             }
         }
         // A pod that nothing is decided about is not known to wait: it is found out anew.
-        let is_left = placed.len() + waiting.len() < pods.len();
+        let is_left = placed.len() + waiting.len() + replaced.len() < pods.len();
         if is_left {
             self.seatings.forget(at);
         }
@@ -252,9 +293,16 @@ impl Placements {
         if !placed.is_empty() {
             info!(owner = %at, pods = placed.len(), "placing pods");
         }
-        let writes: Vec<_> = placed.iter().map(|(pod, placement)| self.place(at, pod, placement)).collect();
+        let placing = placed.iter().map(|(pod, placement)| self.place(at, pod, placement, &editions).boxed());
+        let replacing = replaced.iter().map(|waiting| self.replace(at, &waiting.pod).boxed());
+        let writes: Vec<_> = placing.chain(replacing).collect();
         let ended = all_of(futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await)?;
-        Ok(if is_left { Ended::Again(ECHO) } else { ended })
+        Ok(match ended {
+            Ended::Done if is_left => Ended::Again(ECHO),
+            // Whether the API server takes an edition is asked again.
+            Ended::Done if !editions.is_proved() => Ended::Again(PROVED_AGAIN),
+            ended => ended,
+        })
     }
 
     /// Does what the labels of its application say about each pod.
@@ -327,7 +375,7 @@ fn all_of(ends: Vec<Result<Ended, kube::Error>>) -> Result<Ended, kube::Error> {
 
 impl Reconcile for Placements {
     type Key = OwnerKey;
-    const NAME: &'static str = "group-placements";
+    const NAME: &'static str = PLACEMENTS;
 
     async fn ready(&self, term: u64) {
         let (pods, nodes, groups) = &self.subscriptions;
@@ -335,6 +383,7 @@ impl Reconcile for Placements {
         nodes.synced(term).await;
         groups.synced(term).await;
         self.propagations.synced(term).await;
+        self.overrides.synced(term).await;
         self.applications.synced(term).await;
         // Without a term, this process only follows.
         if term != 0 {
@@ -354,7 +403,7 @@ impl Reconcile for Placements {
             return Ok(if behind == 0 { Ended::Done } else { Ended::Again(ECHO) });
         };
         let applicant = if is_served(&at.namespace, &self.own_namespace) {
-            self.applicant(at, first).await?
+            self.lookup().applicant(at, first).await?
         } else {
             Applicant::None
         };
@@ -380,72 +429,6 @@ impl Reconcile for Placements {
         if let Some(pod) = self.pods().find(GATED_BY_OWNER, &at.index()).first() {
             let note = format!("it cannot be placed: {}", failure.text);
             self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "FailedPlacement", note);
-        }
-    }
-}
-
-/// Adds owners to the queue.
-#[derive(Clone)]
-struct Adder {
-    queue: Arc<Queue<OwnerKey>>,
-    metrics: Arc<Metrics>,
-    pods: Arc<Store<Pod>>,
-}
-
-impl Adder {
-    fn add(&self, at: OwnerKey) {
-        if self.queue.add(at, Urgency::Change) {
-            self.metrics.queue_added(Placements::NAME);
-        }
-    }
-
-    /// The owners of all pods of a namespace that wait.
-    fn add_gated(&self, namespace: &str) {
-        self.pods.find(GATED, namespace).iter().for_each(|pod| self.add(OwnerKey::of(pod)));
-    }
-
-    /// The owners of all pods that wait.
-    fn add_all_gated(&self) {
-        self.pods.all_under(GATED).iter().for_each(|pod| self.add(OwnerKey::of(pod)));
-    }
-}
-
-/// What a change of a pod means: its owner knows of it, and is looked at if some pod waits.
-fn on_pod(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Change<Pod>) + Send + 'static {
-    move |change| {
-        let Change::Object { key, old, new, .. } = change else { return };
-        let owners: BTreeSet<OwnerKey> = [old, new].into_iter().flatten().map(|pod| OwnerKey::of(pod)).collect();
-        seatings.pod_changed(key, owners).into_iter().for_each(|at| adder.add(at));
-    }
-}
-
-/// What a change of a node means: it may be in other groups.
-fn on_node(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Change<Node>) + Send + 'static {
-    move |change| {
-        let Change::Object { old, new, .. } = change else { return };
-        if old.as_ref().map(|node| &node.labels) != new.as_ref().map(|node| &node.labels) {
-            seatings.groups_changed();
-            adder.add_all_gated();
-        }
-    }
-}
-
-/// What a change of a group means: it may have come, or have other nodes.
-fn on_group(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Change<Group>) + Send + 'static {
-    move |change| {
-        let Change::Object { old, new, .. } = change else { return };
-        if old.as_ref().map(|group| &group.spec) != new.as_ref().map(|group| &group.spec) {
-            seatings.groups_changed();
-            adder.add_all_gated();
-        }
-    }
-}
-
-/// What a change of a policy means: pods may have places that had none.
-fn on_policy(adder: Adder) -> impl FnMut(&Change<Policy<PropagationPolicySpec>>) + Send + 'static {
-    move |change| {
-        if let Change::Object { key, .. } = change {
-            adder.add_gated(&key.namespace);
         }
     }
 }

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_api::group::PropagationPolicySpec;
-use dapple_plan::group::binding::Pair;
 use dapple_plan::group::is_member;
-use dapple_plan::group::placing::{DELETION_COST, Decision, GATE, Placement, Placing, PodFacts, selector};
+use dapple_plan::group::placing::{Decision, GATE, Known, Placement, Placing, PodFacts, selector};
 
 use super::Group;
-use super::application::Applications;
-use super::owner::{Owner, OwnerKey, is_gated, is_live};
+use super::editions::EditionsOfOwner;
+use super::owner::{OwnerKey, is_gated, is_live, pods_of};
 use super::policy::Policy;
 use crate::caches::store::Store;
 use crate::slim::{Key, Node, Pod};
@@ -72,7 +71,7 @@ impl Stores {
             is_gated: is_gated(pod),
             is_live: is_live(pod),
             labels: &pod.labels,
-            deletion_cost: pod.annotations.get(DELETION_COST),
+            annotations: &pod.annotations,
             node_selector: &pod.node_selector,
             groups_of_node: &groups_of_node,
             ordinal: number.and_then(|number| number.checked_sub(seated.numbering.start)),
@@ -99,15 +98,6 @@ impl Stores {
     fn selector(&self, group: &str) -> Option<BTreeMap<String, String>> {
         self.groups.get(&Key::new("", group)).map(|found| selector(group, &found.spec))
     }
-
-    /// All pods of an owner.
-    fn pods_of(&self, at: &OwnerKey) -> Vec<Arc<Pod>> {
-        let found = match &at.owner {
-            Owner::Revision { uid, .. } => self.pods.find(Pod::BY_OWNER, uid),
-            Owner::Nobody { policy } => Applications::pods_asking(&self.pods, Pair::Propagation, &at.namespace, policy),
-        };
-        found.into_iter().filter(|pod| OwnerKey::of(pod) == *at).collect()
-    }
 }
 
 impl Seatings {
@@ -127,11 +117,12 @@ impl Seatings {
         at: &OwnerKey,
         policy: &Policy<PropagationPolicySpec>,
         numbering: Numbering,
+        editions: &EditionsOfOwner,
     ) -> Decided {
         let made_by = (policy.meta.uid.clone(), policy.generation);
         let mut all = lock(&self.all);
         if all.get(at).is_none_or(|known| known.policy != made_by || known.numbering != numbering) {
-            let mut pods = self.stores.pods_of(at);
+            let mut pods = pods_of(&self.stores.pods, at);
             // One that we have placed and that still seems to wait would lose its seat to another.
             if !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
                 return Decided::Behind;
@@ -147,7 +138,13 @@ impl Seatings {
             all.insert(at.clone(), seated);
         }
         let Some(seated) = all.get_mut(at) else { return Decided::Behind };
-        Decided::Decisions(seated.placing.decide(|group| self.stores.selector(group)))
+        let groups = seated.placing.groups().to_vec();
+        Decided::Decisions(seated.placing.decide(&Known {
+            selector_of: &|group| self.stores.selector(group),
+            suits: &|edition| editions.suits(&groups, edition),
+            unrendered: editions.unrendered(),
+            are_kept: editions.are_kept,
+        }))
     }
 
     /// A pod was placed, or may have been. If it is gone by now, it has no seat, nor has another of its name.

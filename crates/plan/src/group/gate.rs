@@ -41,6 +41,22 @@ pub fn patch(pod: &Value, applicant: Applicant<'_>) -> Vec<Value> {
     operations
 }
 
+/// As [`patch`], of a pod that an edition makes another of: labels, annotations and spec are replaced as a whole where they
+/// differ.
+#[must_use]
+pub fn patch_made(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Value> {
+    let mut operations = Vec::new();
+    for path in ["/metadata/labels", "/metadata/annotations", "/spec"] {
+        match (pod.pointer(path), made.pointer(path)) {
+            (before, after) if before == after => {}
+            (_, Some(after)) => operations.push(json!({"op": "add", "path": path, "value": after})),
+            (_, None) => operations.push(json!({"op": "remove", "path": path})),
+        }
+    }
+    operations.extend(patch(made, Applicant::Of(application)));
+    operations
+}
+
 /// Gives a pod those of the four labels of its application that it lacks. What it has by its template stays: its owner may
 /// select on it, and would make another pod for one that it has lost.
 fn copy_labels(pod: &Value, application: &dyn Labels) -> Vec<Value> {
@@ -97,6 +113,23 @@ mod tests {
         let there = admitted(bare, Applicant::Unknown);
         assert_eq!(there["spec"]["schedulingGates"], json!([{"name": GATE}]));
         assert!(there["metadata"]["labels"].is_null());
+    }
+
+    #[test]
+    fn a_pod_waits_as_its_edition_has_it() {
+        let spread = Pair::Propagation;
+        let asks = labels(&[(spread.required(), "a"), (spread.binding(), "a")]);
+        let pod = json!({"metadata": {"annotations": {"note": "x"}}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}});
+        let mut made = pod.clone();
+        made["spec"]["containers"][0]["image"] = "b.io/c:1".into();
+        made["metadata"]["labels"] = json!({"site": "b"});
+        made["metadata"].as_object_mut().unwrap().remove("annotations");
+        let patch: json_patch::Patch = serde_json::from_value(patch_made(&pod, &made, &asks).into()).expect("a patch");
+        let mut there = pod;
+        json_patch::patch(&mut there, &patch).expect("it applies");
+        made["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+        made["metadata"]["labels"] = json!({"site": "b", spread.required(): "a", spread.binding(): "a"});
+        assert_eq!(there, made);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use dapple_api::group::{NodeGroupSpec, PropagationPolicySpec};
 
 use super::binding::{Pair, Situation};
 use super::division::Division;
+use super::edition::EDITION;
 use super::label;
-use super::seating::{Place, Placed, Seating, Waiting};
+use super::seating::{Place, Placed, Seating, Suits, Waiting};
 use crate::mutant::{Mutant, is_on};
 use crate::node::Labels;
 
@@ -33,8 +34,8 @@ pub struct PodFacts<'p> {
     pub is_live: bool,
     /// Its labels.
     pub labels: &'p dyn Labels,
-    /// What it says of the cost of deleting it.
-    pub deletion_cost: Option<&'p str>,
+    /// Its annotations.
+    pub annotations: &'p dyn Labels,
     /// What it wants of its node's labels itself.
     pub node_selector: &'p dyn Labels,
     /// The groups of the node that it is on.
@@ -50,8 +51,23 @@ pub struct PodFacts<'p> {
 pub enum Decision {
     /// It goes to a group.
     Place(Placement),
+    /// It is deleted behind the gate, and its owner makes another: it was made by the edition of another group, and cannot be
+    /// corrected.
+    Replace,
     /// It stays behind the gate.
     Wait(Why),
+}
+
+/// What is known beside the pods of an owner.
+pub struct Known<'k> {
+    /// What the nodes of a group are selected by; none if there is no such group.
+    pub selector_of: &'k dyn Fn(&str) -> Option<BTreeMap<String, String>>,
+    /// How a pod that names this edition suits each group, in the order of the policy.
+    pub suits: &'k dyn Fn(Option<&str>) -> Vec<Suits>,
+    /// Groups that have no edition that renders, and why.
+    pub unrendered: &'k BTreeMap<Arc<str>, String>,
+    /// Whether pods must not be replaced by others: those of Jobs, which count them as failed, and those that nothing owns.
+    pub are_kept: bool,
 }
 
 /// Where a pod goes.
@@ -65,6 +81,8 @@ pub struct Placement {
     pub cost: Option<i32>,
     /// Whether it has a cost of its own, which is left alone.
     pub has_own_cost: bool,
+    /// How the edition that it was made by suits the group. One that suits it never goes there as it is: it must be kept.
+    pub suits: Suits,
 }
 
 /// Why a pod stays behind the gate.
@@ -89,6 +107,13 @@ pub enum Why {
         /// By which policy.
         policy: String,
     },
+    /// Its group has no edition that renders.
+    NoEdition {
+        /// The group.
+        group: Arc<str>,
+        /// Why.
+        text: String,
+    },
     /// It wants another value of a label than the nodes of its group have.
     Contradiction {
         /// The group.
@@ -108,6 +133,7 @@ impl Why {
             Self::NotConfirmed { .. } => "WaitingForPolicy",
             Self::NoSeat { .. } => "NoSeat",
             Self::NoGroup { .. } => "WaitingForGroup",
+            Self::NoEdition { .. } => "WaitingForEdition",
             Self::Contradiction { .. } => "NodeSelectorContradicts",
         }
     }
@@ -133,6 +159,9 @@ impl fmt::Display for Why {
                 "it waits for the NodeGroup {group:?}, which the PropagationPolicy {policy:?} lists and which is not there: \
                  create it, or take it off the list"
             ),
+            Self::NoEdition { group, text } => {
+                write!(f, "it waits since its OverridePolicy cannot be carried out in its group {group:?}: {text}")
+            }
             Self::Contradiction { group, key, value } => write!(
                 f,
                 "it waits since no node of its group {group:?} fits it: nodes of the group have {key}={value}, and the pod's own \
@@ -197,7 +226,8 @@ pub struct Placing {
 #[derive(Debug, Clone)]
 struct Gated {
     created: i64,
-    waits: Waiting,
+    ordinal: Option<usize>,
+    edition: Option<Arc<str>>,
     node_selector: BTreeMap<String, String>,
     has_cost: bool,
 }
@@ -246,16 +276,21 @@ impl Placing {
             self.seating.remove(pod);
             let mut node_selector = BTreeMap::new();
             facts.node_selector.each(&mut |key, value| _ = node_selector.insert(key.to_owned(), value.to_owned()));
-            let waits = Waiting { ordinal: facts.ordinal, ..Waiting::default() };
-            let has_cost = facts.deletion_cost.is_some();
-            self.waiting.insert(pod.clone(), Gated { created: facts.created, waits, node_selector, has_cost });
+            let gated = Gated {
+                created: facts.created,
+                ordinal: facts.ordinal,
+                edition: facts.annotations.get(EDITION).map(Arc::from),
+                node_selector,
+                has_cost: facts.annotations.get(DELETION_COST).is_some(),
+            };
+            self.waiting.insert(pod.clone(), gated);
             return;
         }
         let group = match facts.labels.get(GATE) {
             Some(group) => self.number_of(group),
             None => self.freest(facts.groups_of_node),
         };
-        let seat = facts.deletion_cost.and_then(seat_of).or(facts.ordinal);
+        let seat = facts.annotations.get(DELETION_COST).and_then(seat_of).or(facts.ordinal);
         if is_on(Mutant::SeatGivenTwice) {
             return self.seating.remove(pod);
         }
@@ -282,34 +317,40 @@ impl Placing {
     }
 
     /// What is done about every pod that waits, oldest first. Nothing is remembered of it: what is done is to be noted.
-    pub fn decide(
-        &mut self,
-        find_group: impl Fn(&str) -> Option<BTreeMap<String, String>>,
-    ) -> Vec<(Arc<str>, Decision)> {
+    pub fn decide(&mut self, known: &Known<'_>) -> Vec<(Arc<str>, Decision)> {
         let mut waiting: Vec<(&Arc<str>, &Gated)> = self.waiting.iter().collect();
         waiting.sort_by_key(|(name, gated)| (gated.created, (*name).clone()));
-        let asked: Vec<(Arc<str>, Waiting)> =
-            waiting.iter().map(|(name, gated)| ((*name).clone(), gated.waits.clone())).collect();
+        // One answer for all pods of one edition: there are few of them.
+        let mut suits: BTreeMap<Option<&str>, Vec<Suits>> = BTreeMap::new();
+        let mut asked: Vec<(Arc<str>, Waiting)> = Vec::with_capacity(waiting.len());
+        for (name, gated) in &waiting {
+            let edition = gated.edition.as_deref();
+            let suits = suits.entry(edition).or_insert_with(|| (known.suits)(edition)).clone();
+            let waits = Waiting { ordinal: gated.ordinal, suits, is_kept: known.are_kept, ..Waiting::default() };
+            asked.push(((*name).clone(), waits));
+        }
         let places = self.seating.place(&asked);
         for (name, _) in &asked {
             self.seating.remove(name);
         }
-        let decided = waiting.into_iter().zip(places);
-        decided.map(|((name, gated), place)| (name.clone(), self.judge(gated, place, &find_group))).collect()
+        let decided = waiting.into_iter().zip(&asked).zip(places);
+        decided
+            .map(|(((name, gated), (_, waits)), place)| (name.clone(), self.judge(gated, waits, place, known)))
+            .collect()
     }
 
-    fn judge(
-        &self,
-        gated: &Gated,
-        place: Option<Place>,
-        find_group: impl Fn(&str) -> Option<BTreeMap<String, String>>,
-    ) -> Decision {
+    fn judge(&self, gated: &Gated, waits: &Waiting, place: Option<Place>, known: &Known<'_>) -> Decision {
         let policy = || self.policy.clone();
-        let Some(Place { group, seat }) = place else { return Decision::Wait(Why::NoSeat { policy: policy() }) };
-        let group = self.seating.division().groups()[group].clone();
-        let Some(mut selector) = find_group(&group) else {
+        let Some(Place { group: number, seat }) = place else {
+            return Decision::Wait(Why::NoSeat { policy: policy() });
+        };
+        let group = self.seating.division().groups()[number].clone();
+        let Some(mut selector) = (known.selector_of)(&group) else {
             return Decision::Wait(Why::NoGroup { group, policy: policy() });
         };
+        if let Some(text) = known.unrendered.get(&group) {
+            return Decision::Wait(Why::NoEdition { group, text: text.clone() });
+        }
         if is_on(Mutant::SelectorForgotten) {
             selector.clear();
         }
@@ -318,8 +359,12 @@ impl Placing {
         if let Some((key, value)) = contradicted {
             return Decision::Wait(Why::Contradiction { group, key: key.clone(), value: value.clone() });
         }
+        let suits = waits.suits(number);
+        if suits == Suits::Never && !known.are_kept {
+            return Decision::Replace;
+        }
         let cost = seat.filter(|_| !gated.has_cost).and_then(cost_of);
-        Decision::Place(Placement { group, selector, cost, has_own_cost: gated.has_cost })
+        Decision::Place(Placement { group, selector, cost, has_own_cost: gated.has_cost, suits })
     }
 
     /// A group's place in the policy. Names compare without case.
@@ -337,6 +382,34 @@ impl Placing {
         let free = |group: &usize| counts[*group].1.saturating_sub(counts[*group].0);
         listed.into_iter().min_by_key(|group| (std::cmp::Reverse(free(group)), *group))
     }
+}
+
+/// The group that one more pod of an owner will probably get, beside those that are there: each with its group, if that is known.
+/// An ordinal is a seat.
+pub fn probable_group<'g>(
+    division: &mut Division,
+    groups_of_pods: impl Iterator<Item = Option<&'g str>>,
+    ordinal: Option<usize>,
+) -> Option<Arc<str>> {
+    let group = match ordinal {
+        Some(ordinal) => division.group_at(ordinal)?,
+        None => {
+            let (mut counts, mut pods) = (vec![0; division.groups().len()], 1);
+            for group in groups_of_pods {
+                pods += 1;
+                let found = division
+                    .groups()
+                    .iter()
+                    .position(|known| group.is_some_and(|group| known.eq_ignore_ascii_case(group)));
+                found.into_iter().for_each(|group| counts[group] += 1);
+            }
+            let shares = division.counts(pods);
+            let open: Vec<usize> = (0..counts.len()).filter(|group| counts[*group] < shares[*group]).collect();
+            let seat = |group: &usize| division.seat_at(*group, counts[*group], pods).unwrap_or(usize::MAX);
+            open.into_iter().min_by_key(seat)?
+        }
+    };
+    Some(division.groups()[group].clone())
 }
 
 /// What deleting the pod of a seat costs: those of the last seats go first.

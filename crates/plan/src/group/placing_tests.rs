@@ -18,7 +18,7 @@ struct Pod {
     is_gated: bool,
     is_leaving: bool,
     labels: BTreeMap<String, String>,
-    cost: Option<String>,
+    annotations: BTreeMap<String, String>,
     node_selector: BTreeMap<String, String>,
     groups_of_node: BTreeSet<Arc<str>>,
     ordinal: Option<usize>,
@@ -35,7 +35,7 @@ impl Pod {
             is_gated: self.is_gated,
             is_live: !self.is_leaving,
             labels: &self.labels,
-            deletion_cost: self.cost.as_deref(),
+            annotations: &self.annotations,
             node_selector: &self.node_selector,
             groups_of_node: &self.groups_of_node,
             ordinal: self.ordinal,
@@ -48,12 +48,20 @@ impl Pod {
         self.is_gated = false;
         self.labels.insert(GATE.to_owned(), placement.group.to_string());
         self.node_selector.extend(placement.selector.clone());
-        self.cost = self.cost.take().or(placement.cost.map(|cost| cost.to_string()));
+        if let Some(cost) = placement.cost {
+            self.annotations.insert(DELETION_COST.to_owned(), cost.to_string());
+        }
     }
 }
 
 fn all_groups(group: &str) -> Option<BTreeMap<String, String>> {
     Some(BTreeMap::from([("site".to_owned(), group.to_owned())]))
+}
+
+/// Where no OverridePolicy is asked for.
+fn known<'k>(selector_of: &'k dyn Fn(&str) -> Option<BTreeMap<String, String>>) -> Known<'k> {
+    static NONE: BTreeMap<Arc<str>, String> = BTreeMap::new();
+    Known { selector_of, suits: &|_| Vec::new(), unrendered: &NONE, are_kept: false }
 }
 
 fn name(number: usize) -> Arc<str> {
@@ -69,7 +77,7 @@ fn anew(spec: &PropagationPolicySpec, pods: &BTreeMap<Arc<str>, Pod>) -> Placing
 
 /// Makes it anew of all pods, and decides.
 fn decide(spec: &PropagationPolicySpec, pods: &BTreeMap<Arc<str>, Pod>) -> Vec<(Arc<str>, Decision)> {
-    anew(spec, pods).decide(all_groups)
+    anew(spec, pods).decide(&known(&all_groups))
 }
 
 fn counts(pods: &BTreeMap<Arc<str>, Pod>) -> BTreeMap<String, usize> {
@@ -93,7 +101,7 @@ fn pods_are_divided_by_weight_and_carry_their_seats() {
     let mut pods: BTreeMap<Arc<str>, Pod> = (0..5).map(|number| (name(number), Pod::gated(number as i64))).collect();
     place_all(&weights(), &mut pods);
     assert_eq!(counts(&pods), BTreeMap::from([("beijing".to_owned(), 2), ("hangzhou".to_owned(), 3)]));
-    let costs: BTreeSet<String> = pods.values().filter_map(|pod| pod.cost.clone()).collect();
+    let costs: BTreeSet<String> = pods.values().filter_map(|pod| pod.annotations.get(DELETION_COST).cloned()).collect();
     assert_eq!(costs, ["0", "-1", "-2", "-3", "-4"].map(str::to_owned).into());
     assert!(pods.values().all(|pod| pod.node_selector.get("site") == pod.labels.get(GATE)));
 }
@@ -125,7 +133,7 @@ fn what_cannot_be_placed_says_why() {
 
     let mut placing = Placing::new("spread", &ranges).unwrap();
     placing.put(&name(0), &pods[&name(0)].facts());
-    let decided = placing.decide(|_| None);
+    let decided = placing.decide(&known(&|_| None));
     let Decision::Wait(why) = &decided[0].1 else { panic!("{decided:?}") };
     assert_eq!(why.reason(), "WaitingForGroup");
     assert!(why.to_string().contains("NodeGroup \"north\""), "{why}");
@@ -140,8 +148,63 @@ fn what_cannot_be_placed_says_why() {
 }
 
 #[test]
+fn pods_of_another_edition_are_corrected_or_replaced_and_some_are_kept() {
+    let made_by = |edition: &str| Pod {
+        annotations: BTreeMap::from([(EDITION.to_owned(), edition.to_owned())]),
+        ..Pod::gated(0)
+    };
+    let decide = |elsewhere: Suits, are_kept: bool| -> Vec<Decision> {
+        let pods: BTreeMap<Arc<str>, Pod> = (0..5).map(|number| (name(number), made_by("of-beijing"))).collect();
+        let suits = |edition: Option<&str>| {
+            assert_eq!(edition, Some("of-beijing"));
+            vec![Suits::AsItIs, elsewhere]
+        };
+        let known = Known { suits: &suits, are_kept, ..known(&all_groups) };
+        anew(&weights(), &pods).decide(&known).into_iter().map(|(_, decision)| decision).collect()
+    };
+    let count = |decisions: &[Decision], is_such: &dyn Fn(&Placement) -> bool| {
+        decisions.iter().filter(|done| matches!(done, Decision::Place(placement) if is_such(placement))).count()
+    };
+    let corrected = decide(Suits::Corrected, false);
+    let is_in = |group: &'static str, suits: Suits| move |to: &Placement| *to.group == *group && to.suits == suits;
+    assert_eq!(count(&corrected, &is_in("beijing", Suits::AsItIs)), 2);
+    assert_eq!(count(&corrected, &is_in("hangzhou", Suits::Corrected)), 3);
+    let replaced = decide(Suits::Never, false);
+    assert_eq!(count(&replaced, &is_in("beijing", Suits::AsItIs)), 2);
+    assert_eq!(replaced.iter().filter(|done| **done == Decision::Replace).count(), 3);
+    let kept = decide(Suits::Never, true);
+    assert_eq!(count(&kept, &is_in("beijing", Suits::AsItIs)), 5, "{kept:?}");
+}
+
+#[test]
+fn a_group_without_an_edition_that_renders_keeps_its_pods_waiting() {
+    let pods = BTreeMap::from([(name(0), Pod::gated(0)), (name(1), Pod::gated(1))]);
+    let unrendered = BTreeMap::from([(Arc::from("hangzhou"), "there is no container \"x\"".to_owned())]);
+    let decided = anew(&weights(), &pods).decide(&Known { unrendered: &unrendered, ..known(&all_groups) });
+    assert!(matches!(&decided[0].1, Decision::Wait(Why::NoEdition { .. })), "{decided:?}");
+    assert!(matches!(&decided[1].1, Decision::Place(placement) if *placement.group == *"beijing"), "{decided:?}");
+}
+
+#[test]
+fn one_more_pod_probably_gets_the_next_free_seat() {
+    let mut division = Division::of(&weights()).unwrap();
+    let mut have: Vec<Arc<str>> = Vec::new();
+    for expected in ["hangzhou", "beijing", "hangzhou", "beijing", "hangzhou"] {
+        let next = probable_group(&mut division, have.iter().map(|group| Some(&**group)), None).unwrap();
+        assert_eq!(&*next, expected);
+        have.push(next);
+    }
+    let unknown = [None, Some("Beijing"), Some("elsewhere")];
+    assert_eq!(&*probable_group(&mut division, unknown.into_iter(), None).unwrap(), "hangzhou");
+    assert_eq!(&*probable_group(&mut division, std::iter::empty(), Some(3)).unwrap(), "beijing");
+    let mut full = Division::of(&policy(json!({"numRange": [{"nodeGroupNames": ["north"], "max": 1}]}))).unwrap();
+    assert_eq!(probable_group(&mut full, [Some("north")].into_iter(), None), None);
+}
+
+#[test]
 fn a_cost_of_the_users_own_is_left_alone() {
-    let pod = Pod { cost: Some("100".to_owned()), ..Pod::gated(0) };
+    let annotations = BTreeMap::from([(DELETION_COST.to_owned(), "100".to_owned())]);
+    let pod = Pod { annotations, ..Pod::gated(0) };
     let decided = decide(&weights(), &BTreeMap::from([(name(0), pod)]));
     assert!(matches!(&decided[0].1, Decision::Place(placement) if placement.cost.is_none()), "{decided:?}");
 }
@@ -223,7 +286,7 @@ proptest! {
                     placing.remove(&name(number));
                 }
                 Step::PlaceAll => {
-                    for (name, decision) in placing.decide(all_groups) {
+                    for (name, decision) in placing.decide(&known(&all_groups)) {
                         let (Decision::Place(placement), Some(pod)) = (decision, pods.get_mut(&name)) else { continue };
                         placing.note_placed(&name, &placement);
                         pod.place(&placement);
@@ -251,7 +314,7 @@ proptest! {
                 }
                 Step::Shrink(by) => {
                     for _ in 0..by {
-                        let cost = |pod: &Pod| pod.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok());
+                        let cost = |pod: &Pod| pod.annotations.get(DELETION_COST).and_then(|cost| cost.parse::<i32>().ok());
                         let last = pods.iter().min_by_key(|(_, pod)| cost(pod)).map(|(name, _)| name.clone());
                         last.into_iter().for_each(|name| _ = pods.remove(&name));
                     }

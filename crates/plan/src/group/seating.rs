@@ -28,12 +28,25 @@ pub struct Placed {
 pub struct Waiting {
     /// Its ordinal, if its owner numbers its pods: that is its seat.
     pub ordinal: Option<usize>,
-    /// The group that it was rendered for, by its place in the policy.
-    pub rendered_for: Option<usize>,
+    /// How the edition that it was made by suits each group, by its place in the policy. Empty if there are none.
+    pub suits: Vec<Suits>,
+    /// Whether it must not be replaced by another: it rather goes to the group that it was made for.
+    pub is_kept: bool,
     /// The only groups that its volumes allow.
     pub allowed: Option<BTreeSet<usize>>,
     /// Groups without room for it.
     pub full: BTreeSet<usize>,
+}
+
+/// How the edition that a pod was made by suits a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suits {
+    /// It is the group's own.
+    AsItIs,
+    /// The group's own can be put in its place on a pod that waits.
+    Corrected,
+    /// It takes another pod.
+    Never,
 }
 
 /// Where a pod is placed.
@@ -143,18 +156,15 @@ impl Seating {
     pub fn place(&mut self, waiting: &[(Arc<str>, Waiting)]) -> Vec<Option<Place>> {
         let shares = self.division.counts(self.live);
         let mut places: Vec<Option<Place>> = vec![None; waiting.len()];
-        // What was rendered for a group need not be changed there: those first.
-        for is_rendered in [true, false] {
+        // What suits a group as it is need not be changed there: those first. What suits none takes what is left.
+        for at_most in [Suits::AsItIs, Suits::Corrected, Suits::Never] {
             for (number, (pod, waits)) in waiting.iter().enumerate() {
                 if places[number].is_some() {
                     continue;
                 }
-                let wish = waits.rendered_for.filter(|group| self.is_open(*group, waits, &shares));
-                places[number] = match (waits.ordinal, wish) {
-                    (Some(ordinal), _) => self.at_ordinal(waits, ordinal),
-                    (None, Some(group)) => Some(self.take(group, waits)),
-                    (None, None) if is_rendered => None,
-                    (None, None) => self.first_open(waits, &shares),
+                places[number] = match waits.ordinal {
+                    Some(ordinal) => self.at_ordinal(waits, ordinal),
+                    None => self.first_open(waits, &shares, at_most),
                 };
                 if let Some(Place { group, seat }) = places[number] {
                     self.put(pod, Placed { group: Some(group), seat });
@@ -166,7 +176,11 @@ impl Seating {
 
     fn at_ordinal(&mut self, waits: &Waiting, ordinal: usize) -> Option<Place> {
         let group = self.division.group_at(ordinal)?;
-        if waits.is_allowed(group) { Some(Place { group, seat: Some(ordinal) }) } else { self.by_volumes(waits) }
+        if !waits.is_allowed(group) {
+            return self.by_volumes(waits);
+        }
+        let own = Place { group, seat: Some(ordinal) };
+        Some(if waits.suits(group) == Suits::Never { self.made_for(waits).unwrap_or(own) } else { own })
     }
 
     /// Whether a group has not its share yet, and a pod's volumes allow it.
@@ -174,14 +188,27 @@ impl Seating {
         self.rows.get(group).is_some_and(|row| row.pods < shares[group]) && waits.is_allowed(group)
     }
 
-    /// The open group whose free seat comes first.
-    fn first_open(&mut self, waits: &Waiting, shares: &[usize]) -> Option<Place> {
-        let open: Vec<usize> = (0..self.rows.len()).filter(|group| self.is_open(*group, waits, shares)).collect();
+    /// The open group whose free seat comes first, of those that a pod suits so well, or better.
+    fn first_open(&mut self, waits: &Waiting, shares: &[usize], at_most: Suits) -> Option<Place> {
+        let is_wanted = |group: &usize| self.is_open(*group, waits, shares) && waits.suits(*group) <= at_most;
+        let open: Vec<usize> = (0..self.rows.len()).filter(is_wanted).collect();
         let first = open.into_iter().min_by_key(|group| self.lowest(*group).seat.unwrap_or(usize::MAX));
         match first {
+            Some(group) if waits.suits(group) == Suits::Never => {
+                Some(self.made_for(waits).unwrap_or_else(|| self.take(group, waits)))
+            }
             Some(group) => Some(self.take(group, waits)),
-            None => self.by_volumes(waits),
+            None if at_most == Suits::Never => self.by_volumes(waits),
+            None => None,
         }
+    }
+
+    /// The group that a pod was made for, if it must not be replaced, though that has its share.
+    fn made_for(&self, waits: &Waiting) -> Option<Place> {
+        let made_for = |group: &usize| waits.suits(*group) < Suits::Never && waits.is_allowed(*group);
+        let groups = (0..self.rows.len()).filter(|_| waits.is_kept).filter(made_for);
+        let group = groups.min_by_key(|group| (waits.suits(*group), self.rows[*group].pods))?;
+        Some(Place { group, seat: None })
     }
 
     /// A place in a group; by range, and above its least number, in the next one with room if it has none.
@@ -211,6 +238,12 @@ impl Seating {
 }
 
 impl Waiting {
+    /// How it suits a group.
+    #[must_use]
+    pub fn suits(&self, group: usize) -> Suits {
+        self.suits.get(group).copied().unwrap_or(Suits::AsItIs)
+    }
+
     fn is_allowed(&self, group: usize) -> bool {
         self.allowed.as_ref().is_none_or(|allowed| allowed.contains(&group))
     }

@@ -45,18 +45,49 @@ fn pods_that_come_at_once_take_the_first_seats() {
 }
 
 #[test]
-fn a_pod_takes_a_free_seat_of_the_group_that_it_was_rendered_for() {
-    let waiting = Waiting { rendered_for: Some(0), ..Waiting::default() };
-    let groups: Vec<Option<usize>> =
-        placed(weights(&[2, 3]), 5, &waiting).into_iter().map(|place| place.map(|(group, _)| group)).collect();
-    assert_eq!(groups, [Some(0), Some(0), Some(1), Some(1), Some(1)]);
+fn a_pod_takes_a_free_seat_of_the_group_that_it_was_made_for() {
+    for elsewhere in [Suits::Corrected, Suits::Never] {
+        let waiting = Waiting { suits: vec![Suits::AsItIs, elsewhere], ..Waiting::default() };
+        let groups: Vec<Option<usize>> =
+            placed(weights(&[2, 3]), 5, &waiting).into_iter().map(|place| place.map(|(group, _)| group)).collect();
+        assert_eq!(groups, [Some(0), Some(0), Some(1), Some(1), Some(1)]);
+    }
+}
+
+#[test]
+fn a_pod_that_must_stay_keeps_the_group_that_it_was_made_for() {
+    let groups = |elsewhere: Suits, ordinal: Option<usize>| -> Vec<usize> {
+        let suits = vec![Suits::AsItIs, elsewhere];
+        let waiting = Waiting { suits, is_kept: true, ordinal, ..Waiting::default() };
+        placed(weights(&[1, 1]), 3, &waiting).into_iter().flatten().map(|(group, _)| group).collect()
+    };
+    assert_eq!(groups(Suits::Never, None), [0, 0, 0]);
+    assert_eq!(groups(Suits::Corrected, None), [0, 0, 1], "it can be corrected");
+    assert_eq!(groups(Suits::Never, Some(1)), [0, 0, 0], "its index is a seat of the other group");
+}
+
+#[test]
+fn those_that_can_be_corrected_give_way_to_those_that_cannot() {
+    let mut seating = Seating::new(weights(&[1, 1]));
+    seating.set_live(2);
+    let waits = |suits: [Suits; 2]| Waiting { suits: suits.to_vec(), ..Waiting::default() };
+    let waiting = [
+        (Arc::from("easy"), waits([Suits::Corrected, Suits::Corrected])),
+        (Arc::from("strict"), waits([Suits::AsItIs, Suits::Never])),
+    ];
+    let groups: Vec<usize> = seating.place(&waiting).into_iter().flatten().map(|place| place.group).collect();
+    assert_eq!(groups, [1, 0]);
 }
 
 #[test]
 fn an_ordinal_is_a_seat() {
     let mut seating = Seating::new(weights(&[2, 3]));
     seating.set_live(2);
-    let waits = |ordinal| Waiting { ordinal: Some(ordinal), rendered_for: Some(0), ..Waiting::default() };
+    let waits = |ordinal| Waiting {
+        ordinal: Some(ordinal),
+        suits: vec![Suits::AsItIs, Suits::Corrected],
+        ..Waiting::default()
+    };
     let waiting = [(Arc::from("web-3"), waits(3)), (Arc::from("web-4"), waits(4))];
     let places = seating.place(&waiting);
     assert_eq!(places, [Some(Place { group: 0, seat: Some(3) }), Some(Place { group: 1, seat: Some(4) })]);
@@ -126,9 +157,10 @@ proptest! {
         for step in story {
             let mut waiting = Vec::new();
             match step {
-                Happens::Comes(rendered_for) => {
-                    let rendered_for = rendered_for.filter(|group| *group < listed.len());
-                    waiting.push((Arc::from(format!("p{made}")), Waiting { rendered_for, ..Waiting::default() }));
+                Happens::Comes(made_for) => {
+                    let suits = |group| if made_for == Some(group) { Suits::AsItIs } else { Suits::Corrected };
+                    let suits = (0..listed.len()).map(suits).collect();
+                    waiting.push((Arc::from(format!("p{made}")), Waiting { suits, ..Waiting::default() }));
                     made += 1;
                 }
                 Happens::Goes(index) => {

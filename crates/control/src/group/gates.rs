@@ -1,0 +1,74 @@
+//! Writes to pods behind the gate: each names the pod by UID and version, and takes the gate off with all that goes with it.
+
+use std::sync::Arc;
+
+use dapple_api::kinds::POD;
+use dapple_plan::group::placing::{DELETION_COST, GATE, Placement};
+use k8s_openapi::api::core::v1;
+use kube::Client;
+use kube::api::{Api, Patch, Preconditions};
+use serde_json::{Map, Value, json};
+
+use crate::caches::store::Store;
+use crate::observed::Observed;
+use crate::slim::Pod;
+use crate::writes::outcome::{Outcome, Writer};
+
+/// Writes to pods.
+pub(super) struct Gates {
+    pub(super) client: Client,
+    pub(super) pods: Arc<Store<Pod>>,
+}
+
+impl Gates {
+    fn writer(&self, pod: &Pod) -> Writer {
+        Writer::new(&self.client, &Api::<v1::Pod>::namespaced(self.client.clone(), &pod.meta.key.namespace))
+    }
+
+    /// The pod as the API server has it, if it is the version that was decided on.
+    pub(super) async fn whole(&self, pod: &Pod) -> Result<Option<Value>, kube::Error> {
+        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &pod.meta.key.namespace, &POD);
+        let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
+        let version = pod.meta.version.to_string();
+        Ok(found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version)))
+    }
+
+    /// Takes the gate off a pod, with its labels, its place, and what it lacks of its edition.
+    pub(super) async fn open(
+        &self,
+        pod: &Pod,
+        labels: Map<String, Value>,
+        placement: Option<&Placement>,
+        correction: Map<String, Value>,
+    ) -> Outcome {
+        let mut patch = Value::Object(correction);
+        patch["metadata"]["uid"] = json!(&*pod.meta.uid);
+        patch["metadata"]["resourceVersion"] = json!(pod.meta.version.to_string());
+        for (key, value) in labels {
+            patch["metadata"]["labels"][key] = value;
+        }
+        if let Some(cost) = placement.and_then(|placement| placement.cost) {
+            patch["metadata"]["annotations"][DELETION_COST] = json!(cost.to_string());
+        }
+        for (key, value) in placement.iter().flat_map(|placement| &placement.selector) {
+            patch["spec"]["nodeSelector"][key] = json!(value);
+        }
+        patch["spec"]["schedulingGates"] = json!([{"$patch": "delete", "name": GATE}]);
+        let outcome = self.writer(pod).patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await;
+        if let Outcome::Written(version) = &outcome {
+            self.pods.wrote(&pod.meta.key, *version);
+        }
+        outcome
+    }
+
+    /// Deletes a pod that waits.
+    pub(super) async fn delete(&self, pod: &Pod) -> Outcome {
+        let only =
+            Preconditions { uid: Some(pod.meta.uid.to_string()), resource_version: Some(pod.meta.version.to_string()) };
+        let outcome = self.writer(pod).delete(&pod.meta.key.name, Some(only)).await;
+        if let Outcome::Written(version) = &outcome {
+            self.pods.wrote(&pod.meta.key, *version);
+        }
+        outcome
+    }
+}

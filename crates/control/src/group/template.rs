@@ -1,0 +1,94 @@
+//! The templates that pods were made of: read when an edition is carried over to a pod, and kept for a while. A pod's owner is
+//! watched as metadata only, since most pods of a cluster have no edition.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dapple_api::kinds::{CONTROLLER_REVISION, KindInfo, NATIVE_STATEFUL_SET, find_native};
+use kube::Client;
+use kube::api::Api;
+use serde_json::Value;
+
+use super::application::Applications;
+use super::owner::{Owner, OwnerKey};
+use crate::observed::Observed;
+
+/// So many are kept: one for each revision that pods are made of at the same time.
+const MOST_KEPT: usize = 256;
+
+/// What names a template: an owner's revision, at a generation of the owner.
+type TemplateKey = (OwnerKey, Option<i64>);
+
+/// What pods of an owner's revision are made of.
+pub(super) struct Template {
+    /// The template.
+    pub(super) value: Arc<Value>,
+    /// The number of its first pod, if it numbers them by ordinals.
+    pub(super) start: usize,
+}
+
+/// Templates, the last used last.
+#[derive(Default)]
+pub(super) struct Templates {
+    kept: Mutex<VecDeque<(TemplateKey, Arc<Template>)>>,
+}
+
+impl Templates {
+    /// The template of an owner's revision; none if there is no such owner or revision, or it is not known here yet.
+    pub(super) async fn get(
+        &self,
+        client: &Client,
+        applications: &Applications,
+        at: &OwnerKey,
+    ) -> Result<Option<Arc<Template>>, kube::Error> {
+        let Owner::Revision { uid, hash } = &at.owner else { return Ok(None) };
+        let Some((kind, owner)) = applications.by_uid(&at.namespace, uid) else { return Ok(None) };
+        let key = (at.clone(), owner.generation);
+        if let Some(found) = self.find(&key) {
+            return Ok(Some(found));
+        }
+        let read = async |kind: KindInfo, name: &str| {
+            let api = Api::<Observed<Value>>::namespaced_with(client.clone(), &at.namespace, &kind);
+            Ok::<_, kube::Error>(api.get_opt(name).await?.and_then(|found| found.object.ok()))
+        };
+        let found = read(kind, &owner.meta.key.name).await?.filter(|found| found["metadata"]["uid"] == **uid);
+        let Some(found) = found else { return Ok(None) };
+        let start = found.pointer("/spec/ordinals/start").and_then(Value::as_u64);
+        let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
+        let template = if kind == NATIVE_STATEFUL_SET.at {
+            // Its pods may be of another revision than its own template is.
+            let revision = read(CONTROLLER_REVISION, hash).await?;
+            revision.and_then(|revision| revision.pointer("/data/spec/template").cloned()).map(without_directive)
+        } else {
+            let field = find_native(kind.group, kind.kind).map_or("", |native| native.template_field);
+            found.pointer(&format!("/{}", field.replace('.', "/"))).cloned()
+        };
+        Ok(template.map(|template| self.keep(key, Template { value: Arc::new(template), start })))
+    }
+
+    fn find(&self, key: &TemplateKey) -> Option<Arc<Template>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = kept.iter().position(|(known, _)| known == key)?;
+        let found = kept.remove(index)?;
+        kept.push_back(found.clone());
+        Some(found.1)
+    }
+
+    fn keep(&self, key: TemplateKey, template: Template) -> Arc<Template> {
+        let template = Arc::new(template);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((key, template.clone()));
+        while kept.len() > MOST_KEPT {
+            kept.pop_front();
+        }
+        template
+    }
+}
+
+/// A revision holds a patch, which says that the template is to be replaced as a whole.
+fn without_directive(mut template: Value) -> Value {
+    if let Some(fields) = template.as_object_mut() {
+        fields.remove("$patch");
+    }
+    template
+}
