@@ -49,6 +49,7 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
         limits: Limits { per_second: 10_000.0, burst: 10_000.0 },
         workers: 4,
         gates: Default::default(),
+        repair: Default::default(),
     };
     manager::run(config, options, Env::system(), CancellationToken::new(), manager::alone).await?;
     Ok(true)

@@ -291,6 +291,12 @@ pub(crate) struct ManagerArgs {
     /// Requests to the API server at once after a quiet time.
     #[arg(long, default_value_t = 800, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) kube_api_burst: u32,
+    /// Pods that are moved to the group that should have them, in the whole cluster in a minute.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) repair_per_minute: u16,
+    /// How long the nodes of a group have to be the same before pods are moved to or from it.
+    #[arg(long, default_value = "300s", value_parser = seconds)]
+    pub(crate) repair_after: Duration,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     /// What to log, such as `info` or `dapple_control=debug,info`.

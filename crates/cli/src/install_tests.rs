@@ -85,6 +85,8 @@ fn of_controllers(needed: &mut Needed) {
     for native in kinds::NATIVE {
         needed.of(native.at, "", &["get", "list", "watch", "patch"]);
     }
+    // Pods that are not in the group that should have them are evicted.
+    needed.of(kinds::POD, "/eviction", &["create"]);
     needed.of(kinds::POD, "/status", &["patch"]);
     needed.of(kinds::POD, "/resize", &["patch"]);
     for kind in [kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {

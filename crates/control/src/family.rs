@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_api::kinds::{KindInfo, OwnKind};
 use kube::Client;
@@ -63,6 +64,8 @@ pub struct ControllerContext {
     pub gates: Gates,
     /// The term in which pods are placed behind the gate, 0 before; the lease tells it.
     pub places: Signal,
+    /// How pods may be moved to where they belong.
+    pub repair: RepairLimits,
     /// dapple's own namespace.
     pub namespace: Arc<str>,
     /// Keys that each controller works on at once.
@@ -75,6 +78,21 @@ pub struct ControllerContext {
     pub caches: Caches,
     /// Ends the family.
     pub stop: CancellationToken,
+}
+
+/// How pods may be moved to where they belong.
+#[derive(Debug, Clone, Copy)]
+pub struct RepairLimits {
+    /// So many in the cluster in a minute.
+    pub per_minute: usize,
+    /// Only to and from groups whose nodes have been the same for so long.
+    pub after: Duration,
+}
+
+impl Default for RepairLimits {
+    fn default() -> Self {
+        Self { per_minute: 30, after: Duration::from_secs(300) }
+    }
 }
 
 impl PartialEq for Family {

@@ -36,11 +36,16 @@ mod gates;
 mod guess;
 mod labels;
 mod lookup;
+mod metrics;
 mod owner;
 mod placing;
 mod policy;
+mod quiet;
 mod release;
+mod repair;
 mod seated;
+mod standing;
+mod target;
 mod template;
 mod waits;
 
@@ -49,7 +54,9 @@ pub use release::release_all;
 
 use binding::Bindings;
 use labels::NodeLabels;
+use metrics::GroupMetrics;
 use placing::Placements;
+use repair::Repairs;
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -67,9 +74,10 @@ pub const FAMILY: Family = Family {
         },
         Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
+        Controller { reads: &PLACEMENTS_READ, start: |context| started(Repairs::start(context), context) },
     ],
     gates: &[],
-    register: |_| {},
+    register: |metrics| _ = metrics.of_family::<GroupMetrics>(),
 };
 
 /// What says where pods go; what may ask for policies is read for the bindings too.

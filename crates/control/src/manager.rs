@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::caches::{Caches, WatchContext};
 use crate::env::Env;
-use crate::family::{ControllerContext, Family};
+use crate::family::{ControllerContext, Family, RepairLimits};
 use crate::gates::Gates;
 use crate::lease::{Elector, LeaseDurations};
 use crate::metrics::Metrics;
@@ -56,6 +56,8 @@ pub struct Options {
     pub workers: usize,
     /// What is switched on.
     pub gates: Gates,
+    /// How pods may be moved to where they belong.
+    pub repair: RepairLimits,
 }
 
 /// Why a manager could not run.
@@ -209,6 +211,7 @@ fn context_of(
         recorder: recorder.clone(),
         gates: options.gates.clone(),
         places: places.clone(),
+        repair: options.repair,
         namespace: Arc::from(options.namespace.as_str()),
         workers: options.workers,
         leading: shared.leading.clone(),

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::caches::{Caches, WatchContext};
 use crate::env::{Env, SystemClock};
+use crate::family::RepairLimits;
 use crate::gates::Gates;
 use crate::group::FAMILY;
 use crate::signal::Signal;
@@ -96,6 +97,7 @@ impl Server {
             recorder,
             gates: Gates::default(),
             places: Signal::default(),
+            repair: RepairLimits::default(),
             namespace: Arc::from("dapple-system"),
             workers: 1,
             leading,

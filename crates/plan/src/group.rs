@@ -13,6 +13,7 @@ pub mod edition;
 pub mod gate;
 pub mod label;
 pub mod placing;
+pub mod repair;
 pub mod seating;
 pub mod workload;
 

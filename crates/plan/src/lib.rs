@@ -18,5 +18,6 @@ pub mod overrides;
 pub mod partition;
 pub mod pool;
 pub mod proof;
+pub mod room;
 pub mod variant;
 pub mod world;

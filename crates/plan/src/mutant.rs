@@ -87,6 +87,10 @@ mutants! {
     SelectorForgotten,
     /// Pods that have a seat do not count.
     SeatGivenTwice,
+    /// A pod is moved however many others are unavailable.
+    MoveWithoutBudget,
+    /// A pod is moved though no node of its group has a place for it.
+    MoveWithoutTarget,
 }
 
 /// Whether mistakes can be made in this build at all.

@@ -226,6 +226,7 @@ impl Run {
             limits: Limits::default(),
             workers: 2,
             gates: Gates::default(),
+            repair: Default::default(),
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());

@@ -399,6 +399,12 @@ impl Applications {
         found
     }
 
+    /// The UIDs of all workloads that an object controls.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<Arc<str>> {
+        let below = self.workloads.iter().flat_map(|(_, workloads)| workloads.find(Application::BY_OWNER, uid));
+        below.map(|workload| workload.meta.uid.clone()).collect()
+    }
+
     fn of_kind(&self, kind: KindInfo) -> Option<&Subscription<Application>> {
         self.workloads.iter().find(|(at, _)| *at == kind).map(|(_, workloads)| workloads)
     }

@@ -6,13 +6,13 @@ use dapple_api::kinds::POD;
 use dapple_plan::group::placing::{DELETION_COST, GATE, Placement};
 use k8s_openapi::api::core::v1;
 use kube::Client;
-use kube::api::{Api, Patch, Preconditions};
+use kube::api::{Api, Patch};
 use serde_json::{Map, Value, json};
 
 use crate::caches::store::Store;
 use crate::observed::Observed;
 use crate::slim::Pod;
-use crate::writes::outcome::{Outcome, Writer};
+use crate::writes::outcome::{Outcome, Writer, exactly};
 
 /// Writes to pods.
 pub(super) struct Gates {
@@ -63,9 +63,7 @@ impl Gates {
 
     /// Deletes a pod that waits.
     pub(super) async fn delete(&self, pod: &Pod) -> Outcome {
-        let only =
-            Preconditions { uid: Some(pod.meta.uid.to_string()), resource_version: Some(pod.meta.version.to_string()) };
-        let outcome = self.writer(pod).delete(&pod.meta.key.name, Some(only)).await;
+        let outcome = self.writer(pod).delete(&pod.meta.key.name, Some(exactly(&pod.meta))).await;
         if let Outcome::Written(version) = &outcome {
             self.pods.wrote(&pod.meta.key, *version);
         }

@@ -26,6 +26,7 @@ use super::application::{Applicant, ApplicationKey, Applications, Asking, is_ser
 use super::editions::{Editioner, EditionsOfOwner};
 use super::gates::Gates;
 use super::lookup::Lookup;
+use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
 use super::seated::{Decided, Seatings, Stores};
@@ -59,6 +60,7 @@ pub(super) struct Placements {
     gates: Gates,
     seatings: Arc<Seatings>,
     waits: Waits,
+    counted: Arc<GroupMetrics>,
     /// Pods of which nobody knows whether they were placed.
     in_doubt: Mutex<BTreeMap<Key, OwnerKey>>,
     /// The term in which pods are placed, for those who put pods behind the gate.
@@ -98,6 +100,7 @@ impl Placements {
             overrides: context.caches.open().subscribe(&context.stop, on_policy(adder)),
             editions: Editioner::new(context.client.clone(), context.env.clone()),
             gates: Gates { client: context.client.clone(), pods: stores.pods.clone() },
+            counted: counted_gated(context, &stores.pods),
             waits: Waits::new(context.recorder.clone(), stores.pods),
             seatings,
             in_doubt: Mutex::default(),
@@ -167,6 +170,7 @@ impl Placements {
         }
         match outcome {
             Outcome::Written(_) => {
+                self.counted.placed();
                 self.tell_kept(pod, placement);
                 Ok(Ended::Done)
             }
@@ -350,6 +354,19 @@ impl Drop for Placements {
     fn drop(&mut self) {
         self.places.set(0);
     }
+}
+
+/// Where placements are counted, and before each scrape the pods that wait.
+fn counted_gated(context: &ControllerContext, pods: &Arc<Store<Pod>>) -> Arc<GroupMetrics> {
+    let counted = context.metrics.of_family::<GroupMetrics>();
+    let (shown, pods, env) = (counted.clone(), Arc::downgrade(pods), context.env.clone());
+    context.metrics.before_scrape(move |_| {
+        let waiting = pods.upgrade()?.all_under(GATED);
+        let oldest = waiting.iter().map(|pod| pod.created).min();
+        shown.waiting(waiting.len(), oldest.map_or(0, |oldest| (env.now().as_second() - oldest).max(0)));
+        Some(())
+    });
+    counted
 }
 
 /// What follows from a write that was not done.

@@ -1,5 +1,6 @@
 //! Policies as their controllers keep them.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
@@ -29,8 +30,17 @@ impl PolicySpec for OverridePolicySpec {
 pub(super) struct Policy<S> {
     pub(super) meta: Meta,
     pub(super) generation: Option<i64>,
+    /// Whether nothing that runs is to be changed by it.
+    pub(super) is_suspended: bool,
+    /// So many pods of an application may be away at once.
+    pub(super) most_away: usize,
     pub(super) spec: S,
 }
+
+/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
+const SUSPEND: &str = "dapple.dev/suspend";
+/// Annotation of a policy: so many pods of an application may be away at once, by default one.
+const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
 
 /// The fields of a policy that are read off the wire.
 #[derive(Debug, Clone, Deserialize)]
@@ -42,6 +52,8 @@ pub(super) struct PolicyWire<S> {
 #[derive(Debug, Clone, Deserialize)]
 struct PolicyMeta {
     generation: Option<i64>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 impl<S: PolicySpec> Wire for PolicyWire<S> {}
@@ -54,7 +66,15 @@ impl<S: PolicySpec> Cached for Policy<S> {
     type Wire = PolicyWire<S>;
 
     fn slim(meta: Meta, wire: PolicyWire<S>, _: &mut Interner) -> Self {
-        Self { meta, generation: wire.metadata.generation, spec: wire.spec }
+        let PolicyMeta { generation, annotations } = wire.metadata;
+        let most_away = annotations.get(ROLLOUT_MAX).and_then(|most| most.parse().ok());
+        Self {
+            meta,
+            generation,
+            is_suspended: annotations.get(SUSPEND).is_some_and(|said| said == "true"),
+            most_away: most_away.filter(|most| *most > 0).unwrap_or(1),
+            spec: wire.spec,
+        }
     }
 
     fn meta(&self) -> &Meta {

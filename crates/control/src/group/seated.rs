@@ -81,7 +81,7 @@ impl Stores {
     }
 
     /// Those of some groups that the node of a pod is in.
-    fn groups_of(&self, pod: &Pod, among: &[Arc<str>]) -> BTreeSet<Arc<str>> {
+    pub(super) fn groups_of(&self, pod: &Pod, among: &[Arc<str>]) -> BTreeSet<Arc<str>> {
         let name = pod.node.as_ref().filter(|_| pod.is_bound);
         let Some(node) = name.and_then(|name| self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }))
         else {

@@ -25,6 +25,8 @@ pub(super) struct Template {
     pub(super) value: Arc<Value>,
     /// The number of its first pod, if it numbers them by ordinals.
     pub(super) start: usize,
+    /// A pod is available once it has been ready for so many seconds.
+    pub(super) min_ready: i64,
 }
 
 /// Templates, the last used last.
@@ -55,6 +57,7 @@ impl Templates {
         let Some(found) = found else { return Ok(None) };
         let start = found.pointer("/spec/ordinals/start").and_then(Value::as_u64);
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
+        let min_ready = found.pointer("/spec/minReadySeconds").and_then(Value::as_i64).unwrap_or(0);
         let template = if kind == NATIVE_STATEFUL_SET.at {
             // Its pods may be of another revision than its own template is.
             let revision = read(CONTROLLER_REVISION, hash).await?;
@@ -63,7 +66,7 @@ impl Templates {
             let field = find_native(kind.group, kind.kind).map_or("", |native| native.template_field);
             found.pointer(&format!("/{}", field.replace('.', "/"))).cloned()
         };
-        Ok(template.map(|template| self.keep(key, Template { value: Arc::new(template), start })))
+        Ok(template.map(|template| self.keep(key, Template { value: Arc::new(template), start, min_ready })))
     }
 
     fn find(&self, key: &TemplateKey) -> Option<Arc<Template>> {

@@ -13,12 +13,14 @@ use super::{Cached, Index, Interner, Meta, StringMap};
 use crate::observed::{KindInfo, KindWire, Wire};
 
 /// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.
-const KEPT_ANNOTATIONS: [&str; 5] = [
+const KEPT_ANNOTATIONS: [&str; 7] = [
     "dapple.dev/",
     "apps.kruise.io/",
     "kruise.io/",
     "lifecycle.apps.kruise.io/",
     "controller.kubernetes.io/pod-deletion-cost",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    "karpenter.sh/do-not-disrupt",
 ];
 
 /// Conditions that every pod has. What matters of them is kept in fields of its own.

@@ -105,6 +105,26 @@ impl Writer {
         }
     }
 
+    /// Asks for a pod to be evicted, as far as its PodDisruptionBudgets allow. A refusal of theirs has code 429.
+    pub async fn evict(&self, meta: &Meta) -> Outcome {
+        let body = json!({
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": &*meta.key.name, "namespace": &*meta.key.namespace},
+            "deleteOptions": {"preconditions": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string()}},
+        });
+        let request = http::Request::post(format!("{}/{}/eviction", self.url, meta.key.name));
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string().into_bytes());
+        let answer = match request.map_err(Error::HttpError) {
+            Ok(request) => self.client.request::<Value>(request).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(_) => Outcome::Gone,
+            Err(error) => outcome(Err(error)),
+        }
+    }
+
     async fn send(&self, request: Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> Result<u64, Error> {
         let request = request.map_err(Error::BuildRequest)?;
         Ok(version_of(&self.client.request::<Brief>(in_brief(request)).await?.metadata))

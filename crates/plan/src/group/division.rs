@@ -144,6 +144,12 @@ impl Division {
         self.seats_of.get(group)?.get(rank).copied().filter(|seat| *seat < pods)
     }
 
+    /// Whether it is by range, and not by weight.
+    #[must_use]
+    pub fn is_by_range(&self) -> bool {
+        matches!(self.rest, Rest::Ranges { .. })
+    }
+
     /// The number of pods that a group gets before any other gets more than its own: by range alone.
     pub fn least(&self, group: usize) -> usize {
         match &self.rest {

@@ -15,15 +15,15 @@ const GATE: &str = "dapple.dev/group";
 const COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A namespace with two groups of nodes of its own, one by label and one by names.
-struct Site {
-    place: Place,
-    client: Client,
-    name: String,
+pub(super) struct Site {
+    pub(super) place: Place,
+    pub(super) client: Client,
+    pub(super) name: String,
 }
 
 impl Site {
     /// On a cluster with one manager: of several that lead at once, each would place pods without knowing of the others.
-    async fn new(name: &str) -> Self {
+    pub(super) async fn new(name: &str) -> Self {
         let cluster = crate::daemonset::cluster().await;
         let client = cluster.client().await.unwrap();
         let kind = |site: &str, count: usize| {
@@ -45,35 +45,35 @@ impl Site {
         crate::support::group(&self.client, &format!("{}-{group}", self.name), spec).await;
     }
 
-    fn groups(&self) -> [String; 2] {
+    pub(super) fn groups(&self) -> [String; 2] {
         ["beijing", "hangzhou"].map(|group| format!("{}-{group}", self.name))
     }
 
-    async fn add_policy(&self) {
+    pub(super) async fn add_policy(&self) {
         let [beijing, hangzhou] = self.groups();
         let list = json!([{"nodeGroupNames": [beijing], "weight": 2}, {"nodeGroupNames": [hangzhou], "weight": 3}]);
         self.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
     }
 
-    fn template(&self, policy: &str) -> Value {
+    pub(super) fn template(&self, policy: &str) -> Value {
         json!({"metadata": {"labels": {"app": "web"}}, "spec": {"restartPolicy": policy, "terminationGracePeriodSeconds": 0,
             "schedulingGates": [{"name": GATE}], "containers": [{"name": "c", "image": "web:1"}]}})
     }
 
-    fn application(&self, api_version: &str, kind: &str, spec: Value) -> (Api<DynamicObject>, Value) {
+    pub(super) fn application(&self, api_version: &str, kind: &str, spec: Value) -> (Api<DynamicObject>, Value) {
         let metadata = json!({"name": "web", "labels": {REQUIRED[0]: "spread"}});
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
         (self.place.api(api_version, kind), object)
     }
 
-    async fn pods(&self) -> Vec<Pod> {
+    pub(super) async fn pods(&self) -> Vec<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.name);
         let all = pods.list(&ListParams::default()).await.unwrap();
         all.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect()
     }
 
     /// Waits until so many pods of each group are ready on its nodes, and no others are there.
-    async fn are_divided(&self, wanted: [usize; 2]) {
+    pub(super) async fn are_divided(&self, wanted: [usize; 2]) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let places: BTreeMap<String, String> = nodes
             .list(&ListParams::default())
@@ -102,12 +102,12 @@ impl Site {
         api.patch_scale("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    async fn identities(&self) -> BTreeSet<String> {
+    pub(super) async fn identities(&self) -> BTreeSet<String> {
         self.pods().await.iter().filter_map(ResourceExt::uid).collect()
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(super) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|known| known.type_ == "Ready" && known.status == "True")
 }

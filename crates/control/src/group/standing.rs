@@ -1,0 +1,96 @@
+//! How the pods of an application stand, as repair goes by it.
+
+use std::sync::Arc;
+
+use dapple_api::kinds::KindInfo;
+use dapple_plan::group::division::Division;
+use dapple_plan::group::placing::{DELETION_COST, GATE};
+use dapple_plan::group::repair::PodState;
+use serde_json::Value;
+
+use super::application::{ApplicationKey, Applications, Asking};
+use super::owner::{is_gated, is_live, number_label};
+use super::seated::Stores;
+use super::template::Template;
+use crate::caches::store::Store;
+use crate::slim::Pod;
+
+/// Annotations by which people say that a pod must not be evicted, with their values.
+const PROTECTED: [(&str, &str); 2] =
+    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
+
+/// What pods are held against.
+pub(super) struct Standing<'a> {
+    pub(super) stores: &'a Stores,
+    pub(super) division: &'a Division,
+    pub(super) template: &'a Template,
+    /// In seconds since 1970.
+    pub(super) now: i64,
+}
+
+/// All live pods of an application.
+pub(super) fn pods_of_application(
+    applications: &Applications,
+    pods: &Store<Pod>,
+    at: &ApplicationKey,
+    asking: &Asking,
+) -> Vec<Arc<Pod>> {
+    let mut owners = applications.owned_by(&asking.meta.uid);
+    owners.push(asking.meta.uid.clone());
+    let found = owners.iter().flat_map(|uid| pods.find(Pod::BY_OWNER, uid));
+    found.filter(|pod| is_live(pod) && pod.meta.key.namespace == at.key.namespace).collect()
+}
+
+/// A pod, as repair goes by it. `kind` is that of its owner.
+pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Pod) -> PodState {
+    let groups = standing.division.groups();
+    let number_of = |group: &str| groups.iter().position(|known| known.eq_ignore_ascii_case(group));
+    let group = match pod.labels.get(GATE) {
+        Some(group) => number_of(group),
+        None => standing.stores.groups_of(pod, groups).iter().find_map(|group| number_of(group)),
+    };
+    let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?)).and_then(|number| number.parse().ok());
+    let ordinal = number.and_then(|number: usize| number.checked_sub(standing.template.start));
+    let seat = pod.annotations.get(DELETION_COST).and_then(|cost| cost.parse::<i32>().ok()).and_then(i32::checked_neg);
+    PodState {
+        name: pod.meta.key.name.clone(),
+        group,
+        ordinal,
+        seat: seat.and_then(|seat| usize::try_from(seat).ok()),
+        is_available: pod.ready_since.is_some_and(|since| since + standing.template.min_ready <= standing.now),
+        is_gated: is_gated(pod),
+        is_protected: PROTECTED.iter().any(|(key, value)| pod.annotations.get(key) == Some(value)),
+    }
+}
+
+/// Whether a workload rolls out, or scales: its pods are not what they will be.
+pub(super) fn is_rolling_out(workload: &Value) -> bool {
+    let number = |path: &str| workload.pointer(path).and_then(Value::as_i64);
+    let replicas = number("/spec/replicas").unwrap_or(1);
+    let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
+    let is_whole = number("/status/replicas").unwrap_or(0) == replicas;
+    // Those that have revisions say how many pods are of the newest.
+    let has_revisions = ["Deployment", "StatefulSet"].iter().any(|kind| workload["kind"] == *kind);
+    let is_updated = !has_revisions || number("/status/updatedReplicas").unwrap_or(0) == replicas;
+    !(is_observed && is_whole && is_updated)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_workload_whose_pods_change_rolls_out() {
+        let workload = |kind: &str, observed: i64, all: i64, updated: i64| {
+            json!({"kind": kind, "metadata": {"generation": 2}, "spec": {"replicas": 3},
+                "status": {"observedGeneration": observed, "replicas": all, "updatedReplicas": updated}})
+        };
+        assert!(!is_rolling_out(&workload("Deployment", 2, 3, 3)));
+        assert!(is_rolling_out(&workload("Deployment", 1, 3, 3)));
+        assert!(is_rolling_out(&workload("Deployment", 2, 4, 3)));
+        assert!(is_rolling_out(&workload("StatefulSet", 2, 3, 2)));
+        assert!(!is_rolling_out(&workload("ReplicaSet", 2, 3, 0)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether a group has a node for a pod of an application: one that is Ready, takes new pods, fits the template, and has room.
+
+use std::sync::Arc;
+
+use dapple_api::kinds::{NODE, POD};
+use dapple_plan::fit::{self, Fit};
+use dapple_plan::group::placing::selector;
+use dapple_plan::health::Health;
+use dapple_plan::room::has_room;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde_json::Value;
+
+use super::seated::Stores;
+use crate::observed::Observed;
+use crate::slim::{Key, Node};
+
+/// Of so many nodes it is asked what runs on them: each takes two questions.
+const MOST_ASKED: usize = 10;
+
+/// Looks for one.
+pub(super) struct Targets<'a> {
+    pub(super) client: &'a Client,
+    pub(super) stores: &'a Stores,
+}
+
+impl Targets<'_> {
+    /// Whether a group has one.
+    pub(super) async fn has_node_for(&self, group: &str, template: &Value) -> Result<bool, kube::Error> {
+        let mut nodes = self.fitting(group, template);
+        // Those first that probably have most room.
+        nodes.sort_by_key(|node| (self.pods_on(node), node.meta.key.name.clone()));
+        for node in nodes.iter().take(MOST_ASKED) {
+            let Some((known, pods)) = self.read(node).await? else { continue };
+            if has_room(&known, &pods, template) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The nodes of a group that are Ready, and that pods of this template may go to.
+    fn fitting(&self, group: &str, template: &Value) -> Vec<Arc<Node>> {
+        let Some(found) = self.stores.groups.get(&Key::new("", group)) else { return Vec::new() };
+        let mut template = template.clone();
+        for (key, value) in selector(group, &found.spec) {
+            template["spec"]["nodeSelector"][key] = value.into();
+        }
+        let wanted = Fit::of(&template);
+        let mut nodes = self.stores.nodes.all();
+        nodes.retain(|node| {
+            let taints: Vec<fit::Taint> = node.taints.iter().map(|taint| taint.as_fit()).collect();
+            let seen = fit::Node { name: node.name(), labels: &node.labels, taints: &taints };
+            node.health == Health::Ready && !node.unschedulable && wanted.judge(seen).is_ok()
+        });
+        nodes
+    }
+
+    fn pods_on(&self, node: &Node) -> usize {
+        self.stores.pods.find(crate::slim::Pod::BY_NODE, node.name()).len()
+    }
+
+    /// A node, and the pods on it, as the API server has them.
+    async fn read(&self, node: &Node) -> Result<Option<(Value, Vec<Value>)>, kube::Error> {
+        let nodes = Api::<Observed<Value>>::all_with(self.client.clone(), &NODE);
+        let Some(known) = nodes.get_opt(node.name()).await?.and_then(|found| found.object.ok()) else {
+            return Ok(None);
+        };
+        let pods = Api::<Observed<Value>>::all_with(self.client.clone(), &POD);
+        let there = pods.list(&ListParams::default().fields(&format!("spec.nodeName={}", node.name()))).await?;
+        Ok(Some((known, there.items.into_iter().filter_map(|found| found.object.ok()).collect())))
+    }
+}

@@ -1,0 +1,158 @@
+//! Which pod of an application is moved next, if any: pods that were placed when dapple was away, or by another policy.
+//!
+//! Invariants, whatever the facts are:
+//! - An available pod is moved only while fewer pods of the application than allowed are unavailable, whatever made them so.
+//! - While a pod that is well placed is unavailable, the successor of the last one among them, no more are moved than allowed: a
+//!   move that does harm is the last.
+//! - Every move brings the counts one closer to the shares, and goes only to a group that has a node for the pod.
+//!
+//! All of it is read from the cluster, so that a new leader decides the same.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::division::Division;
+use crate::mutant::{Mutant, is_on};
+
+/// A pod of an application's newest revision that lives, as far as repair goes by it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodState {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its group, by its place in the policy; none if the policy does not list it.
+    pub group: Option<usize>,
+    /// Its ordinal, if its owner numbers its pods: that is its seat.
+    pub ordinal: Option<usize>,
+    /// The seat that it was given.
+    pub seat: Option<usize>,
+    /// Whether it is available.
+    pub is_available: bool,
+    /// Whether it is yet to be placed: it is unavailable, and not misplaced.
+    pub is_gated: bool,
+    /// Whether somebody has said that it must not be evicted.
+    pub is_protected: bool,
+}
+
+/// An application.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// How many pods it should have.
+    pub desired: usize,
+    /// How many are available, as its owner counts them.
+    pub available: usize,
+    /// Its pods.
+    pub pods: Vec<PodState>,
+    /// So many of its pods may be away at once.
+    pub most_away: usize,
+}
+
+/// A pod that is not where it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// The pod, by its place in the facts.
+    pub pod: usize,
+    /// The group that should have it, by its place in the policy.
+    pub to: usize,
+}
+
+/// What is done next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: every pod is where it belongs, or cannot be moved to where it does.
+    Rest,
+    /// Nothing yet: too many pods are unavailable.
+    Wait,
+    /// A pod is evicted.
+    Evict(Move),
+}
+
+/// Which pods are not where they belong, and where each should be. As many as the counts differ from the shares, and no more.
+#[must_use]
+pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
+    let placed: Vec<usize> = (0..pods.len()).filter(|pod| !pods[*pod].is_gated).collect();
+    if pods.iter().any(|pod| pod.ordinal.is_some()) {
+        let belongs = |pod: usize| {
+            let to = division.group_at(pods[pod].ordinal?)?;
+            (pods[pod].group != Some(to)).then_some(Move { pod, to })
+        };
+        return placed.into_iter().filter_map(belongs).collect();
+    }
+    let mut counts = vec![0_usize; division.groups().len()];
+    placed.iter().filter_map(|pod| pods[*pod].group).for_each(|group| counts[group] += 1);
+    // Those that wait have seats too: their groups are not short of them.
+    let wanted = wanted(division, &counts, pods.len());
+    let mut leaving: Vec<usize> = placed.iter().copied().filter(|pod| pods[*pod].group.is_none()).collect();
+    for group in 0..counts.len() {
+        let mut own: Vec<usize> = placed.iter().copied().filter(|pod| pods[*pod].group == Some(group)).collect();
+        // First those that are of no use where they are, then the last seats.
+        own.sort_by_key(|pod| (pods[*pod].is_available, Reverse(pods[*pod].seat), pods[*pod].name.clone()));
+        leaving.extend(own.into_iter().take(counts[group].saturating_sub(wanted[group])));
+    }
+    let short =
+        (0..counts.len()).flat_map(|group| std::iter::repeat_n(group, wanted[group].saturating_sub(counts[group])));
+    leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect()
+}
+
+/// How many pods each group should have. By weight, its share. By range, what it has, within its least and greatest number: that
+/// they are even is for placing.
+fn wanted(division: &mut Division, counts: &[usize], pods: usize) -> Vec<usize> {
+    if !division.is_by_range() {
+        return division.counts(pods);
+    }
+    let (least, most): (Vec<usize>, Vec<usize>) =
+        (0..counts.len()).map(|group| (division.least(group), division.most(group))).unzip();
+    let mut wanted: Vec<usize> = counts.iter().zip(&most).map(|(count, most)| *count.min(most)).collect();
+    let mut over = pods - wanted.iter().sum::<usize>().min(pods);
+    for group in 0..counts.len() {
+        while wanted[group] < least[group] {
+            if over > 0 {
+                over -= 1;
+            } else {
+                let richest = (0..counts.len())
+                    .filter(|other| wanted[*other] > least[*other])
+                    .max_by_key(|other| (wanted[*other] - least[*other], Reverse(*other)));
+                let Some(richest) = richest else { return wanted };
+                wanted[richest] -= 1;
+            }
+            wanted[group] += 1;
+        }
+    }
+    for _ in 0..over {
+        let open = (0..counts.len()).filter(|group| wanted[*group] < most[*group]);
+        let Some(group) = open.min_by_key(|group| wanted[*group]) else { break };
+        wanted[group] += 1;
+    }
+    wanted
+}
+
+/// What is done next about an application. `fits` says whether a group has a node for a pod.
+#[must_use]
+pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usize) -> bool) -> Next {
+    let Facts { desired, available, pods, most_away } = facts;
+    let mut moves = misplaced(division, pods);
+    let is_moved = |pod: usize| moves.iter().any(|known| known.pod == pod);
+    let missing = desired.saturating_sub(pods.len());
+    let is_down = |pod: &usize| !pods[*pod].is_available;
+    let well_placed_down = missing + (0..pods.len()).filter(is_down).filter(|pod| !is_moved(*pod)).count();
+    let down = (missing + (0..pods.len()).filter(is_down).count()).max(desired.saturating_sub(*available));
+    moves.retain(|known| !pods[known.pod].is_protected);
+    moves.sort_by_key(|known| pods[known.pod].is_available);
+    let may_go = |known: &Move| {
+        let away = if pods[known.pod].is_available { down } else { well_placed_down };
+        away < *most_away || is_on(Mutant::MoveWithoutBudget)
+    };
+    let helps = |known: &Move| fits(&pods[known.pod], known.to) || is_on(Mutant::MoveWithoutTarget);
+    let mut is_held = false;
+    for known in moves {
+        if !may_go(&known) {
+            is_held = true;
+        } else if helps(&known) {
+            return Next::Evict(known);
+        }
+    }
+    if is_held { Next::Wait } else { Next::Rest }
+}
+
+#[cfg(test)]
+#[path = "repair_tests.rs"]
+mod tests;
