@@ -13,10 +13,11 @@ use dapple_api::kinds::{self, Name};
 use dapple_api::pool::{
     NODE_POOL_LABEL, Other, conflicts, missing_in_replacement, missing_in_yurt_app_set, validate_node_pool_deletion,
 };
+use dapple_api::reading::read;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::Verdict;
 use dapple_control::metrics::Metrics;
-use dapple_edit::admission::{self, read};
+use dapple_edit::admission;
 use serde_json::Value;
 use tokio::time::Instant;
 

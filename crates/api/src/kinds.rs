@@ -4,6 +4,10 @@
 
 use serde_json::Value;
 
+mod kubernetes;
+
+pub use kubernetes::of_kubernetes;
+
 /// Where the API server keeps a kind, in the version that dapple reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KindInfo {
@@ -302,6 +306,14 @@ mod tests {
         let words = OWN.iter().flat_map(|own| own.short_names.iter().chain([&own.at.plural]));
         assert_eq!(words.clone().collect::<BTreeSet<_>>().len(), words.count());
         assert!(OWN.iter().all(|own| find(own.at.group, own.at.kind).is_some_and(|found| found.at == own.at)));
+    }
+
+    #[test]
+    fn kinds_of_kubernetes_are_known_and_none_of_ours_is_one() {
+        for known in NATIVE.iter().map(|native| native.at).chain([NODE, POD, CONTROLLER_REVISION]) {
+            assert!(of_kubernetes(known.group).contains(&known.kind), "{known:?}");
+        }
+        assert!(OWN.iter().all(|own| of_kubernetes(own.at.group).is_empty()));
     }
 
     #[test]

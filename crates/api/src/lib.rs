@@ -13,6 +13,7 @@ pub mod metadata;
 pub mod object;
 pub mod partition;
 pub mod pool;
+pub mod reading;
 mod schema;
 pub mod selector;
 mod structural;

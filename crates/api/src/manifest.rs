@@ -21,6 +21,7 @@ mod error;
 mod locate;
 mod object;
 mod scalar;
+mod syntax;
 mod text;
 mod tree;
 
@@ -39,6 +40,8 @@ pub use self::error::{ManifestError, Position, Problem, kind_of};
 pub(crate) use self::error::{SHOWN_CHARACTERS, shown};
 use self::locate::Mark;
 use self::tree::Document;
+use crate::reading;
+use crate::verdict::FieldError;
 
 /// The bytes a file may have, and the bytes of text its aliases may repeat.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -124,12 +127,8 @@ impl Manifest {
 
     /// The object as a `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ManifestError> {
-        serde_path_to_error::deserialize(&self.value).map_err(|error| {
-            let path = error.path().to_string();
-            // How the library writes the path to the whole.
-            let field = if path == "." { String::new() } else { path };
-            let message = shown(&error.inner().to_string(), MESSAGE_CHARACTERS);
-            let problem = Problem::Type { message, object: self.object() };
+        reading::read(&self.value).map_err(|FieldError { field, text, .. }| {
+            let problem = Problem::Type { message: shown(&text, MESSAGE_CHARACTERS), object: self.object() };
             ManifestError { file: self.file.to_string(), position: self.locate(&field), field, problem }
         })
     }

@@ -8,12 +8,14 @@ use dapple_admit::ask::Asker;
 use dapple_admit::daemonset::DaemonSets;
 use dapple_admit::workload;
 use dapple_api::daemonset::{ConversionError, DaemonSet, convert};
+use dapple_api::group::{OverridePolicy, missing_in_override_policy};
 use dapple_api::kinds::{self, Name, OwnKind};
 use dapple_api::manifest::Manifest;
+use dapple_api::reading::read;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
 use dapple_control::install::{self, api_of, find};
-use dapple_edit::admission::{judge, judge_change, read};
+use dapple_edit::admission::{judge, judge_change};
 use dapple_plan::world::name_of;
 use dapple_view::harmless;
 use kube::api::{Patch, PatchParams};
@@ -25,8 +27,7 @@ use crate::sources::{Live, Sources, with_notice};
 const FIELD_MANAGER: &str = "dapple-plan";
 
 /// Kinds that plans are made of: what is probably not meant in them, plans tell themselves.
-const PLANNED: [Name; 5] =
-    [Name::DaemonSet, Name::OverridePolicy, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
+const PLANNED: [Name; 4] = [Name::DaemonSet, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
 
 /// What is to be said of the objects in files.
 #[derive(Debug, Default)]
@@ -60,8 +61,11 @@ impl Checks {
             let place = format!("{}:{}: {name}", manifest.file(), manifest.locate(&field));
             harmless(&if field.is_empty() { format!("{place}: {text}") } else { format!("{place}: {field}: {text}") })
         }));
-        let place = format!("{}:{}: {name}", manifest.file(), manifest.position());
-        self.warnings.extend(verdict.warnings.into_iter().map(|warning| harmless(&format!("{place}: {warning}"))));
+        self.warnings.extend(verdict.warnings.into_iter().map(|warning| {
+            // A warning begins with its field.
+            let field = warning.split_once(": ").map_or("", |(field, _)| field);
+            harmless(&format!("{}:{}: {name}: {warning}", manifest.file(), manifest.locate(field)))
+        }));
     }
 }
 
@@ -90,6 +94,9 @@ async fn check(
     let mut verdict = judge_change(object, old.as_ref()).unwrap_or_default();
     if PLANNED.contains(&own.name) {
         verdict.warnings.clear();
+    }
+    if let (Name::OverridePolicy, true, Ok(policy)) = (own.name, verdict.is_ok(), read::<OverridePolicy>(object)) {
+        verdict.extend(missing_in_override_policy(&policy, |name| sources.next.has_group(name)));
     }
     if let Some(live) = sources.live.as_ref().filter(|_| asks_server) {
         let asked = ask(live, sources, (own, object, written), old.as_ref(), &mut verdict);

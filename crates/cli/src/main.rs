@@ -19,6 +19,7 @@ mod rollout;
 mod sets;
 mod sources;
 mod status;
+mod strangers;
 mod target;
 mod tenancy;
 mod up;

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use dapple_api::kinds::OVERRIDE_POLICY;
 use dapple_api::manifest::{self, Manifest};
 use dapple_control::daemonset::forecast::Cluster;
 use dapple_edit::edit::Source;
-use dapple_plan::world::{World, is_known, name_of};
+use dapple_plan::variant::{Reason, Warning};
+use dapple_plan::world::{World, name_of};
 use dapple_testbed::Fleet;
 use dapple_view::plan::WarningView;
 use kube::Client;
@@ -18,6 +20,7 @@ use serde_json::Value;
 use crate::args::SourceArgs;
 use crate::checks::stored;
 use crate::output::note;
+use crate::strangers::Strangers;
 use crate::{connect, live};
 
 /// Reading for longer than this is worth a word.
@@ -55,6 +58,7 @@ impl Sources {
                 (Some(Live { client, world: world.clone(), nodes }), world)
             }
         };
+        let strangers = Strangers::new(&manifests, live.as_ref().map(|live| &live.client));
         let (mut concerned, mut malformed) = (0, Vec::new());
         for manifest in &manifests {
             let at = |field: &str| format!("{}:{}", manifest.file(), manifest.locate(field));
@@ -62,12 +66,11 @@ impl Sources {
             let object = stored(manifest.value()).unwrap_or(Cow::Borrowed(manifest.value()));
             match next.add(&object) {
                 Ok(true) => concerned += 1,
-                Ok(false) if is_known(manifest.value()) => {
-                    let version = manifest.value()["apiVersion"].as_str().unwrap_or_default();
-                    let name = name_of(manifest.value());
-                    note(&format!("warning: {}: {name} is not planned: {version} is not", at("apiVersion")));
+                Ok(false) => {
+                    if let Some(told) = strangers.told(manifest).await? {
+                        note(&format!("warning: {told}"));
+                    }
                 }
-                Ok(false) => {}
                 Err(error) => malformed.push(format!("{}: {error}", at(&error.field))),
             }
         }
@@ -80,7 +83,12 @@ impl Sources {
     /// What is probably not meant in the files, beyond any one plan.
     pub(crate) fn notices(&self) -> Vec<WarningView> {
         let locate = |rule: &Source| self.locate(rule);
-        let views = self.next.notices().into_iter().map(|known| WarningView::new(&known, "", &locate));
+        // Fields that a rule of an OverridePolicy has not got are errors, and told as such.
+        let is_error = |known: &Warning| {
+            known.reason == Reason::Mistake && known.rule.object.starts_with(&format!("{} ", OVERRIDE_POLICY.at.kind))
+        };
+        let notices = self.next.notices().into_iter().filter(|known| !is_error(known));
+        let views = notices.map(|known| WarningView::new(&known, "", &locate));
         views.filter(|view| view.at.is_some()).collect()
     }
 

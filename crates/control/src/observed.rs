@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 pub use dapple_api::kinds::KindInfo;
+use dapple_api::reading::in_plain_words;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::DynamicResourceScope;
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
@@ -74,7 +75,7 @@ fn explain<W: Wire>(text: &str) -> Result<W, String> {
         let reason = error.into_inner().to_string();
         // The position is in the API server's own text, which nobody sees.
         let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
-        format!("{path}: {reason}")
+        format!("{path}: {}", in_plain_words(reason))
     })
 }
 
@@ -144,6 +145,6 @@ mod tests {
         let observed = observe(r#"{"metadata":{"name":"a","namespace":"b","resourceVersion":"7"},"count":"three"}"#);
         assert_eq!(observed.resource_version().as_deref(), Some("7"));
         let reason = observed.object.unwrap_err();
-        assert_eq!(reason, r#"count: invalid type: string "three", expected u8"#);
+        assert_eq!(reason, "count: this must be a whole number, and it is text");
     }
 }

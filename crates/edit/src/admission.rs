@@ -1,8 +1,8 @@
 //! What is to be said of an object before it is taken: the one question that webhooks and `dapple plan` ask.
 
-use dapple_api::group::Overriders;
 use dapple_api::kinds::{self, Name};
-use dapple_api::verdict::{FieldError, Reason, Verdict};
+use dapple_api::reading::read;
+use dapple_api::verdict::Verdict;
 use dapple_api::{group, pool};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,10 +16,11 @@ pub fn judge(object: &Value, old: Option<&Value>) -> Option<Verdict> {
         Name::PodMarker => with(object, crate::marker::validate),
         Name::NodeGroup => with(object, group::validate_node_group),
         Name::PropagationPolicy => with(object, group::validate_propagation_policy),
-        Name::OverridePolicy => match unreadable_overrider(object) {
-            None => with(object, crate::group::validate_override_policy),
-            Some(error) => error.into(),
-        },
+        Name::OverridePolicy => {
+            let mut verdict = with(object, crate::group::validate_override_policy);
+            crate::group::refuse_unknown_fields(object, &mut verdict);
+            verdict
+        }
         Name::NodePool => with_old(object, old, pool::validate_node_pool),
         Name::YurtAppSet => with_old(object, old, crate::pool::validate_yurt_app_set),
         Name::YurtAppDaemon => with_old(object, old, crate::pool::validate_yurt_app_daemon),
@@ -56,44 +57,10 @@ fn with_old<T: DeserializeOwned>(
     }
 }
 
-/// The first overrider directly in a rule that cannot be read. Reading the whole policy would name the rule only, since
-/// its fields are spread over two types.
-fn unreadable_overrider(policy: &Value) -> Option<FieldError> {
-    let rules = policy["spec"]["overrideRules"].as_array()?;
-    rules.iter().enumerate().find_map(|(index, rule)| {
-        let error = read::<Overriders>(rule).err()?;
-        Some(FieldError { field: format!("spec.overrideRules[{index}].{}", error.field), ..error })
-    })
-}
-
-/// Reads an object as its type. What cannot be read is one error, since nothing is known of what comes behind it.
-pub fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    // Keeping track of where one is takes as long as reading, and only who cannot go on wants to know.
-    if let Ok(read) = T::deserialize(object) {
-        return Ok(read);
-    }
-    serde_path_to_error::deserialize(object).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.inner().to_string();
-        let parent = if path == "." { String::new() } else { format!("{path}.") };
-        match message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-            Some(missing) => FieldError {
-                field: format!("{parent}{missing}"),
-                reason: Reason::Required,
-                text: "this is required".to_owned(),
-            },
-            None => {
-                let is_choice = message.starts_with("unknown variant");
-                let reason = if is_choice { Reason::NotSupported } else { Reason::Invalid };
-                FieldError { field: path, reason, text: message }
-            }
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dapple_api::verdict::Reason;
     use serde_json::json;
 
     #[test]
@@ -127,7 +94,13 @@ mod tests {
         let policy =
             json!({"kind": "PropagationPolicy", "metadata": {"name": "a"}, "spec": {"propagationStrategy": "x"}});
         let (text, reason) = told(policy);
-        assert!(text.starts_with("spec.propagationStrategy: unknown variant `x`"), "{text}");
+        assert_eq!(text, "spec.propagationStrategy: \"x\" is not possible here: write StaticWeight or NumRange");
         assert_eq!(reason, Reason::NotSupported);
+        let rule = json!({"imageOverrider": [{"component": "Tag", "operator": "drop"}]});
+        let policy =
+            json!({"kind": "OverridePolicy", "metadata": {"name": "a"}, "spec": {"overrideRules": [{}, rule]}});
+        let expected = "spec.overrideRules[1].imageOverrider[0].operator: \"drop\" is not possible here: write add, \
+                        replace or remove";
+        assert_eq!(told(policy), (expected.to_owned(), Reason::NotSupported));
     }
 }

@@ -117,7 +117,7 @@ pub fn shape_at<'s>(shape: Shape, steps: impl IntoIterator<Item = &'s str>) -> R
             Shape::Map(item) => *item,
             Shape::Object(id) => {
                 let of = id.get();
-                let unknown = || Mistake::UnknownField { of: of.name, meant: nearest(step, of) };
+                let unknown = || Mistake::UnknownField { of: of.name, meant: nearest_field(step, of) };
                 of.exact_field(step).ok_or_else(unknown)?.shape
             }
             Shape::List(item) if is_index(step) => *item,
@@ -145,7 +145,8 @@ pub fn tell(findings: Vec<Finding>, field: &str, verdict: &mut Verdict) {
     }
 }
 
-fn is_index(step: &str) -> bool {
+/// Whether a step of a path can be an item of a list: a number, or `-` for one that is yet to come.
+pub(crate) fn is_index(step: &str) -> bool {
     let is_number = !step.is_empty() && step.chars().all(|digit| digit.is_ascii_digit());
     step == "-" || (is_number && (step == "0" || !step.starts_with('0')))
 }
@@ -202,7 +203,7 @@ impl Checker {
                 match (checker.directive_in(name), of.exact_field(name)) {
                     (Some(directive), _) => checker.directive(directive, value, Some(of)),
                     (None, Some(field)) => checker.value(value, field.shape, field.merge),
-                    (None, None) => checker.find(Mistake::UnknownField { of: of.name, meant: nearest(name, of) }),
+                    (None, None) => checker.find(Mistake::UnknownField { of: of.name, meant: nearest_field(name, of) }),
                 }
             });
         }
@@ -263,15 +264,19 @@ impl Checker {
     }
 }
 
-/// The field whose name is nearest, if any is near enough to be meant.
-fn nearest(name: &str, of: &'static Type) -> Option<&'static str> {
+/// The known name that is nearest, if any is near enough to be meant.
+pub fn nearest(name: &str, known: impl IntoIterator<Item = &'static str>) -> Option<&'static str> {
     // Longer than any field is near to: comparing costs the product of both lengths, and the name is a user's.
     if name.len() > 80 {
         return None;
     }
-    let distance = |field: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &field.to_lowercase());
-    let best = of.fields.iter().map(|field| (distance(field.name), field.name)).min()?;
+    let distance = |known: &str| strsim::damerau_levenshtein(&name.to_lowercase(), &known.to_lowercase());
+    let best = known.into_iter().map(|known| (distance(known), known)).min()?;
     (best.0 <= name.len().div_ceil(3)).then_some(best.1)
+}
+
+fn nearest_field(name: &str, of: &'static Type) -> Option<&'static str> {
+    nearest(name, of.fields.iter().map(|field| field.name))
 }
 
 /// Refuses a patch that says whose an object is, below `inside` the patch: which name it has and where it is follows from its

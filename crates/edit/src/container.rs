@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::edit::{EditProblem, WordList, WordOperator};
 use crate::image::{Component, Image, Operation};
-use crate::plain::pointer;
+use crate::plain::{missing_part, pointer};
 
 /// The lists of containers in a pod template, in the order in which a name is looked for.
 const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -21,8 +21,13 @@ pub enum ContainerError {
         known: String,
     },
     /// There is no image at a path.
-    #[error("there is no image at {0}")]
-    NoImage(String),
+    #[error("there is no image at {path}: {reason}")]
+    NoImage {
+        /// The path.
+        path: String,
+        /// Which part of it is missing.
+        reason: String,
+    },
     /// A list of words is something else.
     #[error("{list} of container {container:?} is not a list of words")]
     NotWords {
@@ -75,8 +80,13 @@ pub(crate) fn change_images(
     for path in paths {
         // Only what is an image may be changed like one.
         let is_image = path.ends_with("/image");
-        let found = pointer(&path)?.resolve_mut(template).ok().filter(|_| is_image);
-        let Some(Value::String(name)) = found else { return Err(ContainerError::NoImage(path).into()) };
+        let at = pointer(&path)?;
+        let missing = missing_part(template, &at, false);
+        let found = at.resolve_mut(template).ok().filter(|_| is_image);
+        let Some(Value::String(name)) = found else {
+            let reason = missing.unwrap_or_else(|| "it is something else".to_owned());
+            return Err(ContainerError::NoImage { path, reason }.into());
+        };
         let wrong = |error| EditProblem::Image { path: path.clone(), error };
         let mut image: Image = name.parse().map_err(wrong)?;
         image.change(component, operation).map_err(wrong)?;

@@ -208,6 +208,12 @@ pub enum EditProblem {
     /// The template has no such container, or no such image.
     #[error(transparent)]
     Container(#[from] ContainerError),
+    /// The pods' owner would not know them any more, and make others without end.
+    #[error("it changes the label {key}, which the selector of the pods' owner needs: leave that label as it is")]
+    SelectedLabel {
+        /// The label.
+        key: String,
+    },
     /// The rule says what cannot be done.
     #[error("{0}")]
     Impossible(&'static str),

@@ -104,7 +104,7 @@ fn item<'a>(at: &'a Value, inside: &str) -> Option<(String, &'a Value)> {
 }
 
 /// What can be named at a place.
-fn known(at: &Value) -> String {
+pub(crate) fn known(at: &Value) -> String {
     match at {
         Value::Object(map) if !map.is_empty() => map.keys().cloned().collect::<Vec<_>>().join(", "),
         Value::Array(items) if !items.is_empty() => {

@@ -9,16 +9,26 @@ use serde_json::Value;
 use crate::edit::{Change, Edit, ImageOperator, PlainOperator, Source, WordList, WordOperator};
 use crate::image::Component;
 
+mod fields;
 mod validate;
 
+pub use fields::refuse_unknown_fields;
 pub use validate::validate_override_policy;
 
 /// The edits for pods in these groups: rules in list order, each once; in a rule images, commands, arguments, then any
-/// field. A pod in no group gets none, not even of a rule for all groups.
+/// field. A pod in no group gets none, not even of a rule for all groups. A rule with a field that there is not fails where it
+/// applies: it may be for other groups than it seems.
 pub fn edits(object: &str, spec: &OverridePolicySpec, groups: &[&str]) -> Vec<Edit> {
     let mut edits = Vec::new();
     let targets = |rule: &RuleWithNodeGroup| groups.iter().any(|group| rule.targets(group));
     for (index, rule) in spec.override_rules.iter().enumerate().filter(|(_, rule)| targets(rule)) {
+        if let Some(field) = rule.unknown.keys().next() {
+            let rule = format!("spec.overrideRules[{index}].{field}");
+            let source = Source { object: object.to_owned(), rule };
+            let change = Change::Impossible("there is no such field, so what the rule is for is not known: correct it");
+            edits.push(Edit { source, change });
+            continue;
+        }
         let overriders = rule.overriders();
         let within = if rule.overriders.is_some() { ".overriders" } else { "" };
         let mut add = |list: &str, item: usize, change: Result<Change, &'static str>| {

@@ -1,10 +1,14 @@
 //! Parts of image names: `[registry/]repository[:tag][@digest]`.
 //!
-//! The first part of a path is the registry if it has a `.` or a `:` in it, or is `localhost`; else the whole path is the
-//! repository. Every change gives a valid name or an error: nothing is dropped in silence.
+//! The first part of a path is the registry if it has a `.`, a `:` or a capital letter in it, or is `localhost`; else the
+//! whole path is the repository. Every change gives a valid name or an error: nothing is dropped in silence.
 
 use std::fmt;
 use std::str::FromStr;
+
+use grammar::{is_digest, is_registry, is_repository, is_tag, means_registry};
+
+mod grammar;
 
 /// An image name, taken apart.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,14 +51,30 @@ pub enum ImageError {
     #[error("the repository of {0} cannot be removed, since nothing would be left to pull")]
     RepositoryRemoved(String),
     /// A registry that is none.
-    #[error("{0:?} is not a registry: give a host with a dot or a port, or localhost")]
+    #[error(
+        "{0:?} is not a registry: give a host with a dot or a port, as x.io or [::1]:5000, or localhost; its parts begin \
+         and end with a letter or digit"
+    )]
     NotARegistry(String),
     /// A repository that is none.
-    #[error("{0:?} is not a repository: lower-case words, with . _ - inside, between slashes")]
+    #[error(
+        "{0:?} is not a repository: lower-case words between slashes, inside them one . or _, two _, or any number of -"
+    )]
     NotARepository(String),
     /// Neither tag nor digest.
-    #[error("{0:?} is neither a tag (such as v1.2) nor a digest (such as sha256:… with 64 digits)")]
+    #[error(
+        "{0:?} is neither a tag (such as v1.2) nor a digest (sha256:, sha384: or sha512: and 64, 96 or 128 digits 0-9 \
+         and a-f)"
+    )]
     NotATag(String),
+    /// A digest that is none.
+    #[error(
+        "{0:?} is not a digest: it begins with sha256:, sha384: or sha512:, and has 64, 96 or 128 digits 0-9 and a-f"
+    )]
+    NotADigest(String),
+    /// A digest cannot stand behind a tag, and in its place the tag would be lost.
+    #[error("{0} has a tag, so a digest cannot be added to it: use replace")]
+    DigestBehindTag(String),
     /// Both are there, so a new one would have to drop one of them.
     #[error("{0} has a tag and a digest; a new tag would lose the digest: remove the tag first, or replace by path")]
     TagAndDigest(String),
@@ -65,11 +85,13 @@ impl FromStr for Image {
 
     fn from_str(name: &str) -> Result<Self, ImageError> {
         let (rest, digest) = match name.split_once('@') {
-            Some((rest, digest)) => (rest, Some(check(digest, is_digest, ImageError::NotATag)?)),
+            Some((rest, digest)) => (rest, Some(check(digest, is_digest, ImageError::NotADigest)?)),
             None => (name, None),
         };
         let (registry, path) = match rest.split_once('/') {
-            Some((first, path)) if is_registry(first) => (Some(first.to_owned()), path),
+            Some((first, path)) if means_registry(first) => {
+                (Some(check(first, is_registry, ImageError::NotARegistry)?), path)
+            }
             _ => (None, rest),
         };
         let (repository, tag) = match path.split_once(':') {
@@ -133,7 +155,9 @@ impl Image {
             Component::Registry => self.change_registry(operation),
             Component::Repository => self.change_repository(operation),
             Component::Tag => self.change_tag(operation),
-        }
+        }?;
+        // Without a registry, what is first in the repository may be taken for one, and be none.
+        self.to_string().parse::<Self>().map(|_| ())
     }
 
     fn change_registry(&mut self, operation: Operation<'_>) -> Result<(), ImageError> {
@@ -170,15 +194,18 @@ impl Image {
             }
             _ if self.tag.is_some() && self.digest.is_some() => return Err(ImageError::TagAndDigest(self.to_string())),
             Operation::Replace(value) => value.to_owned(),
-            Operation::Add(value) => {
-                let known = self.tag.as_deref().or(self.digest.as_deref()).unwrap_or_default();
-                format!("{known}{value}")
-            }
+            Operation::Add(value) => match (&self.tag, &self.digest) {
+                (Some(_), _) if is_digest(bare(value)) => return Err(ImageError::DigestBehindTag(self.to_string())),
+                (Some(tag), _) => {
+                    // What is put behind a tag makes a longer tag, and nothing else.
+                    self.tag = Some(check(&format!("{tag}{value}"), is_tag, ImageError::NotATag)?);
+                    return Ok(());
+                }
+                (None, digest) => format!("{}{value}", digest.as_deref().unwrap_or_default()),
+            },
         };
-        // A digest may be written as people see it, with the @ before it.
-        let digest = wanted.strip_prefix('@').unwrap_or(&wanted);
-        if is_digest(digest) {
-            (self.tag, self.digest) = (None, Some(digest.to_owned()));
+        if is_digest(bare(&wanted)) {
+            (self.tag, self.digest) = (None, Some(bare(&wanted).to_owned()));
         } else {
             (self.tag, self.digest) = (Some(check(&wanted, is_tag, ImageError::NotATag)?), None);
         }
@@ -186,40 +213,13 @@ impl Image {
     }
 }
 
+/// A digest may be written as people see it, with the @ before it.
+fn bare(digest: &str) -> &str {
+    digest.strip_prefix('@').unwrap_or(digest)
+}
+
 fn check(text: &str, is_valid: fn(&str) -> bool, error: fn(String) -> ImageError) -> Result<String, ImageError> {
     if is_valid(text) { Ok(text.to_owned()) } else { Err(error(text.to_owned())) }
-}
-
-fn is_registry(text: &str) -> bool {
-    let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
-    let is_host =
-        !host.is_empty() && host.chars().all(|letter| letter.is_ascii_alphanumeric() || ".-".contains(letter));
-    let is_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    is_host && is_port && (host.contains('.') || port.is_some() || host == "localhost")
-}
-
-fn is_repository(text: &str) -> bool {
-    let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
-    let is_word = |word: &str| {
-        word.starts_with(fits)
-            && word.ends_with(fits)
-            && word.chars().all(|letter| fits(letter) || "._-".contains(letter))
-    };
-    text.split('/').all(is_word)
-}
-
-fn is_tag(text: &str) -> bool {
-    let starts = text.starts_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_');
-    let fits = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
-    starts && text.len() <= 128 && text.chars().all(fits)
-}
-
-fn is_digest(text: &str) -> bool {
-    let Some((algorithm, hex)) = text.split_once(':') else { return false };
-    let names = algorithm.starts_with(|letter: char| letter.is_ascii_lowercase())
-        && algorithm.chars().all(|letter| letter.is_ascii_alphanumeric() || "+._-".contains(letter));
-    let long_enough = if algorithm == "sha256" { hex.len() == 64 } else { hex.len() >= 32 };
-    names && long_enough && hex.chars().all(|digit| digit.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -252,6 +252,8 @@ mod tests {
                 None,
             ),
             ("localhost/nginx", Some("localhost"), "nginx", None, None),
+            ("[::1]:5000/nginx:1", Some("[::1]:5000"), "nginx", Some("1"), None),
+            ("REGISTRY/nginx", Some("REGISTRY"), "nginx", None, None),
             (&format!("r.io/a@{DIGEST}"), Some("r.io"), "a", None, Some(DIGEST)),
             (&format!("a:v1@{DIGEST}"), None, "a", Some("v1"), Some(DIGEST)),
         ] {
@@ -285,6 +287,23 @@ mod tests {
         for name in ["", ":v1", "r.io/", "Nginx", "a b", "a:", "a:v 1", "a@sha256:12", "a//b", "-a", "r.io:x/a"] {
             assert!(name.parse::<Image>().is_err(), "{name:?} was taken");
         }
+        let digest = |kind: &str, digits: String| format!("a@{kind}:{digits}");
+        for (name, part) in [
+            ("-x.io/a", "not a registry"),
+            ("x..io/a", "not a registry"),
+            ("[::1/a", "not a registry"),
+            ("a..b", "not a repository"),
+            ("r.io/a..b:1", "not a repository"),
+            (&digest("md5", "a".repeat(32)), "not a digest"),
+            (&digest("sha1", "a".repeat(40)), "not a digest"),
+            (&digest("sha256", "a".repeat(63)), "not a digest"),
+            (&digest("sha384", "a".repeat(64)), "not a digest"),
+            (&digest("sha512", "a".repeat(96)), "not a digest"),
+            (&digest("sha256", "A".repeat(64)), "not a digest"),
+        ] {
+            let message = name.parse::<Image>().expect_err(name).to_string();
+            assert!(message.contains(part), "{name}: {message}");
+        }
     }
 
     #[test]
@@ -296,6 +315,10 @@ mod tests {
             ("old.io/x/nginx", Registry, Replace("new.io:5000"), "new.io:5000/x/nginx"),
             ("old.io/nginx", Registry, Add(".cn"), "old.io.cn/nginx"),
             ("nginx", Registry, Add("r.io"), "r.io/nginx"),
+            ("nginx:1", Registry, Replace("[::1]"), "[::1]/nginx:1"),
+            ("[::1]/nginx:1", Registry, Add(":5000"), "[::1]:5000/nginx:1"),
+            ("nginx", Tag, Add(DIGEST), &format!("nginx@{DIGEST}")),
+            ("nginx", Tag, Add(&at), &format!("nginx@{DIGEST}")),
             ("old.io/nginx:1", Registry, Remove, "nginx:1"),
             ("r.io/nginx:1", Repository, Replace("edge/nginx"), "r.io/edge/nginx:1"),
             ("r.io/nginx:1", Repository, Add("-slim"), "r.io/nginx-slim:1"),
@@ -320,7 +343,7 @@ mod tests {
 
     #[test]
     fn what_would_be_lost_or_broken_is_an_error() {
-        let both = format!("a:v1@{DIGEST}");
+        let (both, at) = (format!("a:v1@{DIGEST}"), format!("@{DIGEST}"));
         for (image, component, operation, part) in [
             (both.as_str(), Tag, Replace("v2"), "lose the digest"),
             ("r.io/a:v1", Repository, Remove, "cannot be removed"),
@@ -328,6 +351,15 @@ mod tests {
             ("a:v1", Tag, Replace(""), "neither a tag"),
             ("a:v1", Tag, Replace("@sha256:12"), "neither a tag"),
             (&format!("a@{DIGEST}"), Tag, Add("-arm"), "neither a tag"),
+            ("a:v1", Tag, Add(DIGEST), "a:v1 has a tag, so a digest cannot be added to it: use replace"),
+            ("a:v1", Tag, Add(&at), "use replace"),
+            ("a:sha", Tag, Add(&DIGEST["sha".len()..]), "neither a tag"),
+            (both.as_str(), Tag, Add(DIGEST), "has a tag and a digest"),
+            ("a:v1", Tag, Replace("md5:0cc175b9c0f1b6a831c399e269772661"), "neither a tag"),
+            ("a:v1", Registry, Replace("-x.io"), "not a registry"),
+            ("a:v1", Registry, Replace("x..io"), "not a registry"),
+            ("a:v1", Repository, Replace("a..b"), "not a repository"),
+            ("r.io/x_y.z/a", Registry, Remove, "not a registry"),
             ("a:v1", Registry, Replace("registry"), "not a registry"),
             ("a:v1", Repository, Replace("Edge"), "not a repository"),
         ] {
@@ -339,7 +371,7 @@ mod tests {
     proptest! {
         /// Whatever is changed, what comes out is a name that reads back as itself, or an error; and nothing panics.
         #[test]
-        fn results_are_valid(image in "[a-z.:/@0-9A-Z-]{0,20}", value in "[a-z.:/@0-9A-Z-]{0,12}", part in 0..3usize, what in 0..3usize) {
+        fn results_are_valid(image in "[a-z.:/@0-9A-Z_-]{0,20}", value in "[a-z.:/@0-9A-Z_-]{0,12}", part in 0..3usize, what in 0..3usize) {
             let component = [Registry, Repository, Tag][part];
             let operation = [Add(value.as_str()), Replace(value.as_str()), Remove][what];
             if let Ok(result) = changed(&image, component, operation) {

@@ -41,7 +41,7 @@ use dapple_edit::edit::Source;
 use crate::fate::Update;
 use crate::fit::Node;
 use crate::overrides::Overrides;
-use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
+use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, fail_unselected, mistakes};
 
 /// Plans a DaemonSet for these nodes. What an OverridePolicy has for a node applies to the pod, and so after the patches.
 pub fn plan<'a>(
@@ -93,6 +93,9 @@ pub fn plan<'a>(
         is_default: &|_| false,
     };
     let mut plan = sketch.plan(drafts);
+    if let Ok(selector) = Selector::new(&spec.selector) {
+        fail_unselected(&mut plan, &selector);
+    }
     warnings.extend(unselected(&plan, spec));
     plan.warnings.splice(0..0, warnings);
     plan

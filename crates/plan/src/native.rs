@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use dapple_api::selector::Selector;
 use dapple_edit::document::Document;
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::fate::Update;
 use crate::fit::Node;
@@ -13,6 +16,19 @@ use crate::variant::{Draft, ObjectName, Plan, Sketch};
 /// The pod template of a workload.
 pub(crate) fn template<'a>(field: &str, object: &'a Value) -> Option<&'a Value> {
     object.pointer(&format!("/{}", field.replace('.', "/")))
+}
+
+/// What a workload selects its pods by, if it says so.
+pub(crate) fn selector(object: &Value) -> Option<Selector> {
+    let selector = object.pointer("/spec/selector")?;
+    let is_map = selector.as_object()?.values().all(Value::is_string);
+    // Only that of a ReplicationController is a map of labels itself.
+    let selector = if is_map {
+        LabelSelector::deserialize(json!({"matchLabels": selector}))
+    } else {
+        LabelSelector::deserialize(selector)
+    };
+    Selector::new(&selector.ok()?).ok()
 }
 
 /// How many pods a workload has at a time, as its spec says: it may have none of its own number yet.

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use dapple_api::selector::Selector;
 use dapple_edit::check::{Finding, check_patch};
 use dapple_edit::document::Document;
-use dapple_edit::edit::{Change, Edit, EditError, Source};
-use dapple_edit::render::{Rendering, hash, render, render_plain};
+use dapple_edit::edit::{Change, Edit, EditError, EditProblem, Source};
+use dapple_edit::path::Step;
+use dapple_edit::render::{Origin, Rendering, hash, render, render_plain};
 use serde_json::Value;
 
 use crate::fate::Update;
@@ -331,6 +333,37 @@ fn merged(drafts: Vec<Draft<'_>>) -> Vec<Draft<'_>> {
         }
     }
     all
+}
+
+/// Fails variants whose pods their owner would not know as its own any more, since a policy changes a label that its selector
+/// needs. It would make pods without end.
+pub(crate) fn fail_unselected(plan: &mut Plan, selector: &Selector) {
+    let owner = plan.object.to_string();
+    let is_around = |origin: &Origin, key: &str| {
+        let label = ["metadata", "labels", key];
+        let steps = origin.path.steps();
+        steps.len() <= label.len()
+            && steps.iter().zip(label).all(|(step, name)| matches!(step, Step::Field(field) if field == name))
+    };
+    for variant in &mut plan.variants {
+        let Ok(rendering) = &variant.rendering else { continue };
+        let Some(key) = unselected_label(selector, &plan.base, &rendering.document) else { continue };
+        let policies = rendering.origins.iter().filter(|origin| origin.set_by.object != owner);
+        if let Some(origin) = policies.rev().find(|origin| is_around(origin, key)) {
+            let problem = EditProblem::SelectedLabel { key: key.to_owned() };
+            variant.rendering = Err(EditError { source_of_edit: origin.set_by.clone(), problem });
+        }
+    }
+}
+
+/// The label of a template that a selector needs, and that the rendering has not got as it should be.
+pub(crate) fn unselected_label<'s>(selector: &'s Selector, template: &Value, rendering: &Value) -> Option<&'s str> {
+    let matches = |document: &Value, key: &str| {
+        let labels = &document["metadata"]["labels"];
+        selector.about(key).matches(|key| labels[key].as_str())
+    };
+    let mut keys = selector.requirements().iter().map(|requirement| requirement.key.as_str());
+    keys.find(|key| matches(template, key) && !matches(rendering, key))
 }
 
 /// What Kubernetes would not take of a patch, each with its place; `patch_field` leads from the rule to the patch.

@@ -22,7 +22,7 @@ use crate::group::Rule;
 use crate::group::workload::{Groups, Named, Workload, overrides, plan as plan_workload, unused};
 use crate::overrides::Overrides;
 use crate::pool::{Replacements, plan_daemon, plan_set};
-use crate::variant::{ObjectName, Plan, Reason, Warning};
+use crate::variant::{ObjectName, Plan, Reason, Warning, fail_unselected};
 use crate::{daemonset, native};
 use read::{NodeRecord, labels_of, read, record, text};
 
@@ -119,6 +119,11 @@ impl World {
     /// How many nodes it has.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Whether it has a group of this name.
+    pub fn has_group(&self, name: &str) -> bool {
+        self.node_groups.contains_key(name)
     }
 
     /// Which nodes have which labels.
@@ -253,6 +258,9 @@ impl World {
             let workload = Workload { object, template, template_field, update, pods, propagation, overrides };
             plan_workload(&workload, groups, self.nodes())
         };
+        if let Some(selector) = native::selector(object) {
+            fail_unselected(&mut plan, &selector);
+        }
         plan.warnings.splice(0..0, missing);
         Some(plan)
     }

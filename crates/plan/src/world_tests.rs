@@ -326,3 +326,67 @@ fn an_object_needs_a_name() {
     let error = World::default().add(&nameless).unwrap_err();
     assert_eq!(error.to_string(), "DaemonSet: metadata.name: an object needs a name");
 }
+
+/// A workload of this kind that asks for a policy, with a selector and labels to match.
+fn selecting(kind: &str, selector: Value) -> Value {
+    let mut object = workload(kind, &[REQUIRED_OVERRIDE_LABEL]);
+    if kind == "ReplicationController" {
+        object["apiVersion"] = json!("v1");
+    }
+    object["spec"]["selector"] = selector;
+    object["spec"]["template"]["metadata"] = json!({"labels": {"app": "web", "tier": "1"}});
+    object
+}
+
+#[test]
+fn a_rule_that_takes_pods_from_their_owner_fails_where_it_applies() {
+    let by_label = json!({"matchLabels": {"app": "web"}});
+    let by_expression = json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]});
+    let mut kruise = selecting("DaemonSet", by_label.clone());
+    kruise["apiVersion"] = json!("apps.kruise.io/v1beta1");
+    for (name, object) in [
+        ("Deployment", selecting("Deployment", by_label.clone())),
+        ("by expression", selecting("StatefulSet", by_expression)),
+        ("native DaemonSet", selecting("DaemonSet", by_label)),
+        ("ReplicationController", selecting("ReplicationController", json!({"app": "web"}))),
+        ("DaemonSet with patches", kruise),
+    ] {
+        let plan = |label: &str, operator: &str| {
+            let path = format!("/metadata/labels/{label}");
+            let change = json!([
+                {"path": path, "operator": operator, "value": "other"},
+                {"path": "/metadata/annotations", "operator": "add", "value": {"a": "b"}},
+            ]);
+            let rule = json!({"targetNodeGroup": ["north"], "plaintext": change});
+            let mut objects = sites();
+            objects.extend([policy("OverridePolicy", json!({"overrideRules": [rule]})), object.clone()]);
+            only_plan(objects)
+        };
+        for operator in ["replace", "remove"] {
+            let plan = plan("app", operator);
+            let failed: Vec<_> = plan.variants.iter().filter_map(|variant| variant.rendering.as_ref().err()).collect();
+            assert_eq!(failed.len(), 1, "{name}, {operator}: in one group of two");
+            assert_eq!(
+                failed[0].to_string(),
+                "OverridePolicy default/p spec.overrideRules[0].plaintext[0]: it changes the label app, which the \
+                 selector of the pods' owner needs: leave that label as it is",
+                "{name}"
+            );
+        }
+        assert!(plan("tier", "replace").variants.iter().all(|variant| variant.rendering.is_ok()), "{name}");
+    }
+}
+
+#[test]
+fn a_misspelt_target_is_no_rule_for_all_groups() {
+    let mut rule = registry(json!(["north"]), "edge.io");
+    rule["targetNodegroup"] = rule["targetNodeGroup"].take();
+    rule.as_object_mut().unwrap().remove("targetNodeGroup");
+    let mut objects = sites();
+    objects.push(policy("OverridePolicy", json!({"overrideRules": [rule]})));
+    objects.push(workload("Deployment", &[REQUIRED_OVERRIDE_LABEL]));
+    let plan = only_plan(objects);
+    let failed = plan.variants.iter().find(|variant| variant.places.len() == 2).expect("both groups");
+    let message = failed.rendering.as_ref().unwrap_err().to_string();
+    assert!(message.contains("spec.overrideRules[0].targetNodegroup: there is no such field"), "{message}");
+}

@@ -1,6 +1,7 @@
 //! OverridePolicy: how an application's pods differ between groups.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,9 @@ pub struct OverridePolicySpec {
 
 /// Changes for some groups. They are written under `overriders`, or directly beside `targetNodeGroup`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
+#[serde(rename_all = "camelCase", from = "WrittenRule")]
+// Without its misspelt `targetNodeGroup`, a rule would be for all groups: what is not known is kept, and refused.
+#[schemars(!from, extend("x-kubernetes-preserve-unknown-fields" = true), extend("x-kubernetes-validations" = [
     {
         "rule": "!has(self.overriders) || !(has(self.imageOverrider) || has(self.commandOverrider) || \
                  has(self.argsOverrider) || has(self.plaintext))",
@@ -57,11 +59,48 @@ pub struct RuleWithNodeGroup {
     /// The changes, where they stand directly in the rule. Read them with [`RuleWithNodeGroup::overriders`].
     #[serde(flatten)]
     pub direct: Overriders,
+    /// Fields that there are not, such as a misspelt `targetNodeGroup`. A rule with any of them changes nothing.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub unknown: BTreeMap<String, Value>,
+}
+
+/// A rule as it is written. A field that cannot be read is told with its name only where none of the others is part of a type
+/// of its own.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenRule {
+    target_node_group: Option<Vec<String>>,
+    overriders: Option<Overriders>,
+    #[serde(default)]
+    image_overrider: Vec<ImageOverrider>,
+    #[serde(default)]
+    command_overrider: Vec<CommandArgsOverrider>,
+    #[serde(default)]
+    args_overrider: Vec<CommandArgsOverrider>,
+    #[serde(default)]
+    plaintext: Vec<PlaintextOverrider>,
+    #[serde(flatten)]
+    unknown: BTreeMap<String, Value>,
+}
+
+impl From<WrittenRule> for RuleWithNodeGroup {
+    fn from(rule: WrittenRule) -> Self {
+        let WrittenRule { target_node_group, overriders, unknown, .. } = rule;
+        let direct = Overriders {
+            image_overrider: rule.image_overrider,
+            command_overrider: rule.command_overrider,
+            args_overrider: rule.args_overrider,
+            plaintext: rule.plaintext,
+        };
+        Self { target_node_group, overriders, direct, unknown }
+    }
 }
 
 /// Changes to a pod, applied in the order image, command, args, plaintext.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Overriders {
     /// Changes to parts of image names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -84,7 +123,7 @@ pub struct Overriders {
 /// A change to one part of image names, which are `[registry/]repository[:tag|@digest]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), extend("x-kubernetes-validations" = [{
     "rule": "self.operator == 'remove' || (has(self.value) && size(self.value) > 0)",
     "message": "value is required for the operators add and replace"
 }]))]
@@ -105,6 +144,7 @@ pub struct ImageOverrider {
 /// Which image to change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ImagePredicate {
     /// JSON pointer to the image in the pod, for example `/spec/initContainers/0/image`.
     #[schemars(length(min = 1, max = 1024))]
@@ -137,7 +177,7 @@ pub enum OverriderOperator {
 /// A change to the command or arguments of a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [{
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true), extend("x-kubernetes-validations" = [{
     "rule": "self.operator != 'replace'",
     "message": "operator replace is not possible for command and args: remove the old items, then add the new ones"
 }]))]
@@ -157,6 +197,7 @@ pub struct CommandArgsOverrider {
 /// A change to any field of a pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct PlaintextOverrider {
     /// JSON pointer to the field in the pod, for example `/spec/terminationGracePeriodSeconds`. The first slash may be
     /// missing; `/` in a key is written `~1`, `~` is written `~0`.
@@ -235,6 +276,35 @@ mod tests {
         assert_eq!(nested.overriders(), direct.overriders());
         assert_eq!(both.overriders().image_overrider.len(), 2);
         assert_eq!(direct.overriders().image_overrider[0].operator, OverriderOperator::Remove);
+    }
+
+    #[test]
+    fn what_cannot_be_read_directly_in_a_rule_has_its_field() {
+        for (json, field) in [
+            (r#"{"imageOverrider": [{"component": "Tag", "operator": "take"}]}"#, "imageOverrider[0].operator"),
+            (r#"{"commandOverrider": {}}"#, "commandOverrider"),
+            (
+                r#"{"argsOverrider": [{"containerName": "c", "operator": "add", "value": [1]}]}"#,
+                "argsOverrider[0].value[0]",
+            ),
+            (r#"{"plaintext": [{"path": "/spec", "operator": "add"}, {"path": "/spec"}]}"#, "plaintext[1].operator"),
+            (r#"{"overriders": {"plaintext": [{"operator": "add"}]}}"#, "overriders.plaintext[0].path"),
+            (r#"{"targetNodeGroup": ["a", 1]}"#, "targetNodeGroup[1]"),
+        ] {
+            let value: Value = serde_json::from_str(json).expect("JSON");
+            let error = crate::reading::read::<RuleWithNodeGroup>(&value).expect_err(json);
+            assert_eq!(error.field, field, "{error}");
+        }
+    }
+
+    #[test]
+    fn fields_that_there_are_not_are_kept() {
+        let json = r#"{"targetNodegroup":["a"],"plaintext":[{"path":"/spec/x","operator":"remove"}]}"#;
+        let misspelt = rule(json);
+        assert_eq!(misspelt.unknown.keys().collect::<Vec<_>>(), ["targetNodegroup"]);
+        assert!(misspelt.target_node_group.is_none() && misspelt.direct.plaintext.len() == 1);
+        let written: Value = serde_json::from_str(json).expect("JSON");
+        assert_eq!(serde_json::to_value(&misspelt).expect("JSON"), written);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{MAX_BYTES, MAX_DEPTH, MAX_VALUES};
 /// How much of a key or a scalar is shown; both may be as long as a file.
 pub(crate) const SHOWN_CHARACTERS: usize = 60;
 
-/// How much of a path, or of an error of serde, is shown; both may quote the input.
+/// How much of a path, or of what is wrong with a field, is shown; both may quote the input.
 pub(super) const MESSAGE_CHARACTERS: usize = 300;
 
 /// A place in a file.
@@ -68,7 +68,7 @@ pub enum Problem {
     /// Neither YAML nor JSON.
     #[error("{message}")]
     Syntax {
-        /// In the parser's words.
+        /// What is wrong, and what to do.
         message: String,
     },
     /// Lists and objects within each other.
@@ -153,7 +153,7 @@ pub enum Problem {
     /// A field that is missing, unknown or of the wrong type.
     #[error("{message}{}", suffix(.object))]
     Type {
-        /// In serde's words.
+        /// What is wrong with it.
         message: String,
         /// The kind and name of the object, as far as they are known.
         object: String,

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
 use serde_json::Value;
 
 use super::error::{ManifestError, Position, Problem, SHOWN_CHARACTERS, shown};
 use super::locate::{Inside, Mark};
 use super::object::Fields;
-use super::{MAX_BYTES, MAX_DEPTH, MAX_VALUES, scalar};
+use super::{MAX_BYTES, MAX_DEPTH, MAX_VALUES, scalar, syntax};
 
 /// A value with its places.
 pub(super) struct Document {
@@ -96,8 +96,8 @@ impl<'a> Reader<'a> {
                 self.end = span.end;
                 Ok((event, span))
             }
-            Some(Err(error)) => Err(self.error(*error.marker(), syntax(&error))),
-            None => Err(self.error(self.end, Problem::Syntax { message: "unexpected end of the file".to_owned() })),
+            Some(Err(error)) => Err(self.error(*error.marker(), syntax::problem(error.kind()))),
+            None => Err(self.error(self.end, syntax::ends_too_early())),
         }
     }
 
@@ -128,10 +128,8 @@ impl<'a> Reader<'a> {
                 self.enter(at, tag.as_deref(), "map")?;
                 (anchor, self.object()?)
             }
-            event => {
-                let message = format!("unexpected {}", shown(&format!("{event:?}"), SHOWN_CHARACTERS));
-                return Err(self.error(at, Problem::Syntax { message }));
-            }
+            // Anything else is where a value should be.
+            _ => return Err(self.error(at, syntax::ends_too_early())),
         };
         self.keep(anchor, &value, at)?;
         Ok((value, inside))
@@ -263,19 +261,4 @@ impl Size {
 /// The parser counts columns from zero.
 fn position(marker: Marker) -> Position {
     Position { line: marker.line(), column: marker.col() + 1 }
-}
-
-/// The parser's words, and the remedy where there is one.
-fn syntax(error: &ScanError) -> Problem {
-    let remedy = match error.kind() {
-        ErrorKind::RecursionLimitExceeded => return Problem::TooDeep,
-        ErrorKind::TabNotAllowed | ErrorKind::TabInBlockIndentation | ErrorKind::TabInIndentation => {
-            ": indent with spaces"
-        }
-        ErrorKind::ExpectedDocumentStart => ": separate documents by a line of ---",
-        ErrorKind::InvalidQuotedScalarIndent => ": close the quote, or indent the line",
-        ErrorKind::UnknownAnchor => ": an alias comes after its anchor, in the same document",
-        _ => "",
-    };
-    Problem::Syntax { message: format!("{}{remedy}", shown(&error.info(), SHOWN_CHARACTERS * 2)) }
 }

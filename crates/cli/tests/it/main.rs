@@ -13,6 +13,7 @@ mod newer;
 mod openkruise;
 mod plan;
 mod plan_live;
+mod plan_policies;
 mod proxy;
 mod reinvocation;
 mod rollout;

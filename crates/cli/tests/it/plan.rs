@@ -169,7 +169,10 @@ fn bad_input_is_refused_with_file_line_column_and_field() {
             b"apiVersion: apps.kruise.io/v1beta1\nkind: DaemonSet\n".to_vec(),
             vec!["set.yaml:1:1", "metadata.name", "needs a name"],
         ),
-        (daemonset(" 7").into_bytes(), vec!["set.yaml:7:3", "DaemonSet", "spec.patches", "invalid type"]),
+        (
+            daemonset(" 7").into_bytes(),
+            vec!["set.yaml:7:3", "DaemonSet", "spec.patches: this must be a list, and it is a number"],
+        ),
         (b"a: [\n".to_vec(), vec!["set.yaml:"]),
         (b"kind: A\nkind: B\n".to_vec(), vec!["set.yaml:2:1", "kind"]),
         (b"kind: \xff\xfe\n".to_vec(), vec!["set.yaml:1:7", "UTF-8"]),

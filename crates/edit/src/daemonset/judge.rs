@@ -6,10 +6,10 @@ use dapple_api::verdict::{Reason, Verdict};
 use serde_json::Value;
 
 use super::patches;
-use crate::admission::read;
 use crate::check::{Mistake, check_patch, refuse_identity};
 use crate::document::Document;
 use crate::render::render_unnamed;
+use dapple_api::reading::read;
 
 /// Everything that is to be said of a DaemonSet of v1beta1 without a cluster. Fields that are not known are no mistakes
 /// here: they may be newer than this table, and the API server knows.

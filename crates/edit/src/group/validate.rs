@@ -104,7 +104,12 @@ fn check_rule(rule: &RuleWithNodeGroup, field: &str, verdict: &mut Verdict) {
             verdict.warn(&field, "the list is empty, so the rule is for no group: leave it out to mean all");
         }
         for (index, name) in names.iter().enumerate() {
-            verdict.check(format!("{field}[{index}]"), group_name(name));
+            let field = format!("{field}[{index}]");
+            if names[..index].iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                let text = format!("{name:?} is named already, and case does not count: a rule applies once");
+                verdict.refuse(&field, Reason::Duplicate, text);
+            }
+            verdict.check(field, group_name(name));
         }
     }
     if let Some(nested) = &rule.overriders {
@@ -172,7 +177,7 @@ fn check_part(component: Component, appended: bool, value: &str) -> Result<(), I
     /// Images of which at least one has the part that something fit can be put behind.
     const SAMPLES: [&str; 4] = ["image", "registry.example/image:v1", "localhost/image:v1", "localhost:5000/image:v1"];
     let changed = |image: &str, operation| image.parse::<Image>()?.change(component, operation);
-    let replaced = changed("image", Operation::Replace(value));
+    let replaced = changed("registry.example/image", Operation::Replace(value));
     let fits_behind = appended && SAMPLES.iter().any(|image| changed(image, Operation::Add(value)).is_ok());
     if fits_behind { Ok(()) } else { replaced }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use dapple_api::daemonset::v1alpha1::PROGRESSIVE_CREATE_ANNOTATION;
 use dapple_api::daemonset::{DaemonSetSpec, DaemonSetStatus, GROUP, convert};
+use dapple_api::reading;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -95,8 +96,8 @@ pub fn read(object: Value, reading: Reading) -> Result<Set, Refusal> {
         remedy: "correct or delete it, and run this again".to_owned(),
     };
     let object = as_v1beta1(object, reading).map_err(|(field, problem)| refuse(field, problem))?;
-    let wire: Wire = serde_path_to_error::deserialize(&object)
-        .map_err(|error| refuse(error.path().to_string(), format!("cannot be read: {}", error.inner())))?;
+    let wire: Wire =
+        reading::read(&object).map_err(|error| refuse(error.field, format!("cannot be read: {}", error.text)))?;
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     Ok(Set {
         namespace: text("namespace"),

@@ -15,8 +15,9 @@ use serde_json::Value;
 
 use super::division::Division;
 use crate::mutant::{Mutant, is_on};
-use crate::native::template;
+use crate::native::{selector, template};
 use crate::node::Labels;
+use crate::variant::unselected_label;
 
 /// A kind of policy, with the pair of labels by which it is asked for and confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +131,7 @@ pub fn check_override(policy: &str, spec: &OverridePolicySpec, application: &Val
     let Some(template) = template.filter(|template| template.is_object()) else {
         return Check::Unrendered(format!("it has no pod template at {template_field}"));
     };
+    let selector = selector(application);
     for group in kinds_of_groups(spec) {
         let edits = edits(policy, spec, &[&group]);
         let edits: Vec<&Edit> = edits.iter().collect();
@@ -137,10 +139,8 @@ pub fn check_override(policy: &str, spec: &OverridePolicySpec, application: &Val
             Ok(rendered) => rendered,
             Err(error) => return Check::Unrendered(error.to_string()),
         };
-        if let Some((key, value)) = selected(application).find(|(key, value)| !has_label(&rendered, key, value)) {
-            return Check::Unrendered(format!(
-                "it changes the label {key} of pods, which its selector needs to be {value:?}"
-            ));
+        if let Some(key) = selector.as_ref().and_then(|selector| unselected_label(selector, template, &rendered)) {
+            return Check::Unrendered(format!("it changes the label {key} of pods, which its selector needs"));
         }
     }
     Check::Passed
@@ -154,18 +154,6 @@ fn kinds_of_groups(spec: &OverridePolicySpec) -> impl Iterator<Item = String> {
     let rules = |name: &str| spec.override_rules.iter().map(|rule| rule.targets(name)).collect::<Vec<_>>();
     let by_rules: BTreeMap<Vec<bool>, String> = names.into_iter().map(|name| (rules(&name), name)).collect();
     by_rules.into_values()
-}
-
-/// The labels that an application selects its pods by.
-fn selected(application: &Value) -> impl Iterator<Item = (&str, &str)> {
-    let selector = application.pointer("/spec/selector");
-    // Only that of a ReplicationController is a map itself.
-    let labels = selector.map(|selector| selector.get("matchLabels").unwrap_or(selector)).and_then(Value::as_object);
-    labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)))
-}
-
-fn has_label(template: &Value, key: &str, value: &str) -> bool {
-    template["metadata"]["labels"][key] == *value
 }
 
 /// What is done about the label by which a policy is confirmed.
@@ -294,6 +282,16 @@ mod tests {
         controller["spec"]["selector"] = json!({"app": "web"});
         let refused = check_override("o", &rules(label("app")), &controller, "spec.template");
         assert!(matches!(refused, Check::Unrendered(_)), "of a ReplicationController: {refused:?}");
+        let mut expressive = application();
+        expressive["spec"]["selector"] = json!({"matchExpressions": [
+            {"key": "app", "operator": "In", "values": ["web"]}, {"key": "old", "operator": "DoesNotExist"}]});
+        for (key, operator) in [("app", "remove"), ("app", "replace"), ("old", "add")] {
+            let rule = json!([{"plaintext": [
+                {"path": format!("/metadata/labels/{key}"), "operator": operator, "value": "other"}]}]);
+            let refused = check_override("o", &rules(rule), &expressive, "spec.template");
+            let Check::Unrendered(why) = refused else { panic!("{operator} {key}: {refused:?}") };
+            assert!(why.contains(&format!("changes the label {key} of pods")), "{why}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use dapple_api::kinds;
+use dapple_api::{kinds, reading};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -85,8 +85,7 @@ pub(super) fn read<T: DeserializeOwned + Serialize>(
     unknown: &mut Vec<String>,
 ) -> Result<T, Malformed> {
     let malformed = |field: String, problem: String| Malformed { object: name.to_string(), field, problem };
-    let typed: T = serde_path_to_error::deserialize(object)
-        .map_err(|error| malformed(error.path().to_string(), error.inner().to_string()))?;
+    let typed: T = reading::read(object).map_err(|error| malformed(error.field, error.text))?;
     let back = serde_json::to_value(&typed).map_err(|error| malformed(String::new(), error.to_string()))?;
     for field in ["spec", "subject", "replacements"] {
         if let (Some(written), Some(read)) = (object.get(field), back.get(field)) {
