@@ -87,10 +87,22 @@ mutants! {
     SelectorForgotten,
     /// Pods that have a seat do not count.
     SeatGivenTwice,
+    /// Pods whose owner numbers them get any seat.
+    NumberForgotten,
+    /// Owners that number their pods from another number than zero do so from zero.
+    StartForgotten,
+    /// Pods go anywhere while a policy is asked for and not confirmed.
+    HeldReleased,
+    /// Pods whose owner is not known yet go anywhere.
+    UnknownReleased,
+    /// Pods that have ended keep their seats.
+    EndedKeepSeats,
     /// A pod is moved however many others are unavailable.
     MoveWithoutBudget,
     /// A pod is moved though no node of its group has a place for it.
     MoveWithoutTarget,
+    /// Pods are moved on though it does not help.
+    MoveForEver,
 }
 
 /// Whether mistakes can be made in this build at all.

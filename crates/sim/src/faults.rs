@@ -19,17 +19,19 @@ pub struct Weather {
     pub has_stragglers: bool,
     /// The part of requests that something of the second kind happens to: their answers are late, or their senders die.
     pub second: f64,
+    /// The part of calls of the webhook that something happens to.
+    pub calls: f64,
 }
 
 impl Weather {
     /// Nothing goes wrong.
-    pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false, second: 0.0 };
+    pub const CALM: Self = Self { requests: 0.0, lines: 0.0, has_stragglers: false, second: 0.0, calls: 0.0 };
 
     /// From a calm day to a storm, by chance.
     pub fn draw(random: &mut fastrand::Rng) -> Self {
         let requests = [0.0, 0.01, 0.04, 0.15][random.usize(0..4)];
         let lines = [0.0, 0.02, 0.1, 0.4][random.usize(0..4)];
-        Self { requests, lines, has_stragglers: random.u8(0..4) == 0, second: 0.0 }
+        Self { requests, lines, has_stragglers: random.u8(0..4) == 0, second: 0.0, calls: 0.0 }
     }
 
     /// The same, with faults of the second kind. They are drawn apart, so that a seed from before there were any can
@@ -146,12 +148,25 @@ impl LineFate {
     }
 }
 
+/// What happens to a call of the webhook, of which the API server says that a failure is ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallFate {
+    /// It is answered by a replica that knows everything.
+    Fine,
+    /// It is lost: the object comes as if there were no webhook.
+    Lost,
+    /// It is answered by a replica whose view is this old.
+    Old(Duration),
+}
+
 /// Draws faults.
 #[derive(Debug)]
 pub struct Faults {
     random: fastrand::Rng,
     /// For faults of the second kind.
     second: fastrand::Rng,
+    /// For calls of the webhook.
+    calls: fastrand::Rng,
     weather: Weather,
     /// Numbers of faults that are left out.
     muted: BTreeSet<u64>,
@@ -164,7 +179,8 @@ impl Faults {
     /// Faults that follow from a seed, but for these.
     pub fn new(seed: u64, weather: Weather, muted: BTreeSet<u64>) -> Self {
         let (random, second) = (fastrand::Rng::with_seed(seed), fastrand::Rng::with_seed(seed ^ 0x5ec0));
-        Self { random, second, weather, muted, drawn: 0, counts: BTreeMap::new() }
+        let calls = fastrand::Rng::with_seed(seed ^ 0xca11);
+        Self { random, second, calls, weather, muted, drawn: 0, counts: BTreeMap::new() }
     }
 
     /// Nothing goes wrong any more.
@@ -241,6 +257,18 @@ impl Faults {
             _ => LineFate::Silent,
         };
         if self.passes(fate.name()) { fate } else { LineFate::Fine }
+    }
+
+    /// What happens to the next call of the webhook.
+    pub fn call(&mut self) -> CallFate {
+        if self.calls.f64() >= self.weather.calls {
+            return CallFate::Fine;
+        }
+        let (fate, name) = match self.calls.bool() {
+            true => (CallFate::Lost, "lost call"),
+            false => (CallFate::Old(Duration::from_millis(self.calls.u64(10..30_000))), "old answer to a call"),
+        };
+        if self.passes(name) { fate } else { CallFate::Fine }
     }
 
     /// Counts a fault; false if it is left out.

@@ -1,9 +1,13 @@
 //! NodeGroups in the simulator.
 
+mod asking;
 mod binding;
+mod moves;
 mod placing;
 pub mod properties;
 pub mod script;
+mod seats;
+mod workloads;
 
 /// The resource, as the server names it.
 pub const GROUPS: &str = "nodegroups.groupmanagement.kubeedge.io";

@@ -14,7 +14,11 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::LeaversKept | Mutant::GenerationForgotten | Mutant::LabelTakenFromPods | Mutant::GoneStaysBound => {
             &[GROUP]
         }
-        Mutant::SelectorForgotten | Mutant::SeatGivenTwice => &[GROUP],
+        Mutant::SelectorForgotten | Mutant::SeatGivenTwice | Mutant::NumberForgotten | Mutant::StartForgotten => {
+            &[GROUP]
+        }
+        Mutant::MoveWithoutBudget | Mutant::MoveWithoutTarget | Mutant::MoveForEver => &[GROUP],
+        Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
         _ => &[DAEMON_SET],

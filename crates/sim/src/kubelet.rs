@@ -31,13 +31,19 @@ pub fn status(pod: &Value, now: &str, is_doomed: bool, is_held: bool) -> Status 
         let conditions = conditions(pod, false, now);
         return Status::Is { status: json!({"phase": "Failed", "conditions": conditions}), again: false };
     }
+    let ends = ["Never", "OnFailure"].contains(&text(&pod["spec"]["restartPolicy"]));
+    let was_ready = list(&known["containerStatuses"]).iter().any(|container| container["ready"] == true);
+    if ends && was_ready && known["phase"] == "Running" {
+        let conditions = conditions(pod, false, now);
+        return Status::Is { status: json!({"phase": "Succeeded", "conditions": conditions}), again: false };
+    }
     let containers: Vec<(Value, bool)> = list(&pod["spec"]["containers"])
         .iter()
         .enumerate()
         .map(|(place, wanted)| container(wanted, &known["containerStatuses"][place], is_held))
         .collect();
-    // A container that has just begun is not ready yet.
-    let again = containers.iter().any(|(_, has_begun)| *has_begun);
+    // A container that has just begun is not ready yet, and one that is to end has not ended.
+    let again = ends || containers.iter().any(|(_, has_begun)| *has_begun);
     let containers: Vec<Value> = containers.into_iter().map(|(container, _)| container).collect();
     let is_ready = containers.iter().all(|container| container["ready"] == true) && gates_are_open(pod);
     let conditions = conditions(pod, is_ready, now);

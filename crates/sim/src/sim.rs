@@ -11,10 +11,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
-use crate::faults::{Fate, Faults, LineFate};
+use crate::faults::{CallFate, Fate, Faults, LineFate};
 use crate::object::text;
 use crate::server::{Answer, CRDS, Change, ChangeKind, Server};
 use crate::trace::Trace;
+use crate::webhook;
 use crate::world::World;
 
 /// The lease that managers compete for.
@@ -156,6 +157,8 @@ struct State {
     violation: Option<Violation>,
     /// The version up to which changes were looked at.
     seen: u64,
+    /// The newest versions, and since when they were.
+    versions: Vec<(Duration, u64)>,
     /// When a manager last tried to change something that is not its lease.
     last_write: Duration,
     /// Since when and until when somebody may not know all that is true.
@@ -215,6 +218,7 @@ impl Sim {
             properties,
             violation: None,
             seen: server.version(),
+            versions: Vec::new(),
             last_write: Duration::ZERO,
             rough: (Duration::ZERO, Duration::ZERO),
             requests: 0,
@@ -235,6 +239,8 @@ impl Sim {
 
     /// Has a request answered, and looks at what it changed. `sent` is when it was sent.
     pub fn answer(&self, actor: Actor, sent: Duration, request: &Request<Vec<u8>>) -> Answer {
+        let admitted = webhook::admit(self, request);
+        let request = admitted.as_ref().unwrap_or(request);
         let answer = self.server.answer(request);
         let mut state = self.lock();
         state.requests += 1;
@@ -262,6 +268,26 @@ impl Sim {
         }
         self.look(&mut state, actor, at, sent);
         answer
+    }
+
+    /// What happens to the next call of the webhook; none if there is none.
+    pub fn call_fate(&self) -> Option<CallFate> {
+        let mut state = self.lock();
+        if !state.world.habits().has_webhook {
+            return None;
+        }
+        let fate = state.faults.call();
+        if fate != CallFate::Fine {
+            state.trace.add(self.now(), format_args!("the call of the webhook: {fate:?}"));
+        }
+        Some(fate)
+    }
+
+    /// The newest version at some time.
+    pub fn version_at(&self, at: Duration) -> u64 {
+        let state = self.lock();
+        let place = state.versions.partition_point(|(since, _)| *since <= at);
+        place.checked_sub(1).map_or(0, |last| state.versions[last].1)
     }
 
     /// Like [`Sim::answer`], for those who are near the server: with a JSON body, and its answer read.
@@ -292,7 +318,9 @@ impl Sim {
 
     /// Shows what has changed to the world and to the properties.
     fn look(&self, state: &mut State, actor: Actor, at: Duration, sent: Duration) {
-        for change in self.server.changes_since(state.seen) {
+        let changes = self.server.changes_since(state.seen);
+        state.versions.extend(changes.last().map(|last| (at, last.version)));
+        for change in changes {
             state.seen = change.version;
             state.written.insert(change.resource, at);
             let memory = state.memory(at);

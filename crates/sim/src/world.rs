@@ -1,4 +1,4 @@
-//! Kubelets, the scheduler and the garbage collector, as a list of things to be done at some time.
+//! Kubelets, the scheduler, controllers of workloads and the garbage collector, as a list of things to be done at some time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use crate::health::{self, illness_of};
 use crate::hook;
 use crate::kubelet::{Status, status};
-use crate::object::{
-    asked_node, is_out_of_service, is_ready, is_terminating, path_of, running_images, text, tolerates_all,
-};
+use crate::object::{is_out_of_service, is_ready, is_terminating, path_of, running_images, text, tolerates_all};
+use crate::scheduler;
 use crate::server::{Change, ChangeKind};
 use crate::sim::{Actor, Sim};
+use crate::workload::{self, WorkloadKey};
 
 /// So long after a node was taken out of service its pods are taken away.
 const EVICTS_AFTER: Duration = Duration::from_secs(20);
@@ -35,6 +35,8 @@ enum Due {
     Heals(String),
     /// Whoever holds pods of a set with hooks looks at one.
     Hook(String, String),
+    /// The controller of a workload looks at it.
+    Workload(WorkloadKey),
 }
 
 /// How fast things are, in milliseconds.
@@ -54,6 +56,12 @@ pub struct Habits {
     pub marks_pods: bool,
     /// Whether nodes that are not ready get the taints of their condition.
     pub taints: bool,
+    /// The longest that a controller of workloads takes for a step, and the oldest that its view is.
+    pub controllers: u64,
+    /// Whether the scheduler finds nodes for pods that name none.
+    pub schedules: bool,
+    /// Whether new pods are shown to the webhook.
+    pub has_webhook: bool,
 }
 
 impl Habits {
@@ -67,6 +75,9 @@ impl Habits {
             heals_after: 10_000,
             marks_pods: true,
             taints: false,
+            controllers: 500,
+            schedules: false,
+            has_webhook: false,
         }
     }
 }
@@ -88,6 +99,12 @@ pub struct World {
     ailing: BTreeSet<String>,
     /// Whether nobody falls ill any more.
     is_calm: bool,
+    /// For controllers of workloads: drawn apart, so that runs without any are as they were.
+    controllers: fastrand::Rng,
+    /// The version that each workload's controller has written last: its view is as new.
+    written: BTreeMap<WorkloadKey, u64>,
+    /// Pods that no node fits.
+    unscheduled: BTreeSet<(String, String)>,
 }
 
 impl World {
@@ -103,6 +120,9 @@ impl World {
             doomed: BTreeSet::new(),
             ailing: BTreeSet::new(),
             is_calm: false,
+            controllers: fastrand::Rng::with_seed(seed ^ 0xc0),
+            written: BTreeMap::new(),
+            unscheduled: BTreeSet::new(),
         }
     }
 
@@ -166,6 +186,14 @@ impl World {
             ("nodes", _) if is_out_of_service(object) => self.at(now + EVICTS_AFTER, Due::Abandoned),
             _ => {}
         }
+        if change.resource == "nodes" {
+            for (namespace, name) in std::mem::take(&mut self.unscheduled) {
+                self.soon(now, Due::Pod(namespace, name));
+            }
+        }
+        for at in workload::concerned(change) {
+            self.soon(now, Due::Workload(at));
+        }
         // Whoever has an owner may have lost it, and whoever goes may leave somebody behind.
         let has_owner = object["metadata"]["ownerReferences"].is_array();
         if change.kind == ChangeKind::Deleted
@@ -199,6 +227,35 @@ impl World {
     fn within(&mut self, now: Instant, most: u64, due: Due) {
         let delay = Duration::from_millis(self.random.u64(1..=most.max(1)));
         self.at(now + delay, due);
+    }
+
+    /// Does something as soon as a controller does.
+    fn soon(&mut self, now: Instant, due: Due) {
+        let delay = Duration::from_millis(self.controllers.u64(1..=self.habits.controllers.max(1)));
+        self.at(now + delay, due);
+    }
+
+    /// How old the view of a controller is that looks at a workload, and the version that it knows at least.
+    pub fn view_of(&mut self, at: &WorkloadKey) -> (Duration, u64) {
+        let is_old = self.controllers.bool();
+        let age = if is_old { self.controllers.u64(0..=self.habits.controllers) } else { 0 };
+        (Duration::from_millis(age), self.written.get(at).copied().unwrap_or_default())
+    }
+
+    /// The controller of a workload has written this version.
+    pub fn wrote(&mut self, at: &WorkloadKey, version: u64) {
+        self.written.insert(at.clone(), version);
+    }
+
+    /// A workload is looked at again.
+    pub fn look_again(&mut self, at: &WorkloadKey, now: Instant) {
+        self.soon(now, Due::Workload(at.clone()));
+    }
+
+    /// No node fits a pod, until one changes.
+    pub fn is_unscheduled(&mut self, pod: &Value) {
+        let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);
+        self.unscheduled.insert((text(namespace).to_owned(), text(name).to_owned()));
     }
 
     /// Does something at this time, unless it is done before anyway.
@@ -241,6 +298,7 @@ pub fn turn(sim: &Sim) {
                     remove(sim, pod);
                 }
             }
+            Due::Workload(at) => workload::look(sim, &at),
             Due::Ails(node) => health::fall_ill(sim, &node),
             Due::Heals(node) => health::get_well(sim, &node),
             Due::Hook(namespace, name) => {
@@ -269,7 +327,7 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
     let Some(pod) = sim.server.get("pods", namespace, name) else { return };
     let node = text(&pod["spec"]["nodeName"]);
     if node.is_empty() {
-        return bind(sim, &pod);
+        return scheduler::bind(sim, &pod);
     }
     // A node that is not well has no kubelet that does anything, unless it is ill of what runs there, and says so.
     let is_ailing = sim.with_world(|world| world.is_ailing(node));
@@ -300,14 +358,4 @@ fn look_at(sim: &Sim, namespace: &str, name: &str) {
             }
         }
     }
-}
-
-/// The scheduler: a pod of a DaemonSet names its node by affinity.
-fn bind(sim: &Sim, pod: &Value) {
-    let node = asked_node(pod);
-    if is_terminating(pod) || sim.server.get("nodes", "", node).is_none() {
-        return;
-    }
-    let target = json!({"metadata": {"name": pod["metadata"]["name"]}, "target": {"kind": "Node", "name": node}});
-    sim.ask(Actor::World, Method::POST, &format!("{}/binding", path_of(pod)), Some(&target));
 }

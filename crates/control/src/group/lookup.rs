@@ -1,6 +1,7 @@
 //! What the API server has to be asked about an owner of pods, where the caches do not tell.
 
 use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
+use dapple_plan::mutant::{Mutant, is_on};
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -49,6 +50,7 @@ impl Lookup<'_> {
         let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.namespace, &kind);
         let found = api.get_opt(&owner.meta.key.name).await?.and_then(|found| found.object.ok()).unwrap_or_default();
         let start = found.pointer("/spec/ordinals/start").and_then(Value::as_u64);
+        let start = start.filter(|_| !is_on(Mutant::StartForgotten));
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         Ok(Numbering { label: Some(label), start, generation: found["metadata"]["generation"].as_i64() })
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::placing::GATE;
+use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;
 
 use super::application::Applications;
@@ -142,7 +143,8 @@ pub(super) fn is_gated(pod: &Pod) -> bool {
 
 /// Whether a pod runs, or is yet to.
 pub(super) fn is_live(pod: &Pod) -> bool {
-    pod.leaving_since.is_none() && !["Succeeded", "Failed"].contains(&&*pod.phase)
+    let has_ended = ["Succeeded", "Failed"].contains(&&*pod.phase) && !is_on(Mutant::EndedKeepSeats);
+    pod.leaving_since.is_none() && !has_ended
 }
 
 /// The label by which a kind numbers its pods. On pods of other kinds it means nothing, whoever put it there.

@@ -14,6 +14,7 @@ use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::{Correction, EDITION};
 use dapple_plan::group::placing::{DELETION_COST, Decision, GATE, Placement, PodRule, Why};
 use dapple_plan::group::seating::Suits;
+use dapple_plan::mutant::{Mutant, is_on};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1;
 use kube::Client;
@@ -425,6 +426,7 @@ impl Reconcile for Placements {
             Applicant::None
         };
         let (kind, asking) = match applicant {
+            Applicant::Unknown if is_on(Mutant::UnknownReleased) => (POD, None),
             // Its owner is told of soon, or is gone, and so is the pod then.
             Applicant::Unknown => return Ok(Ended::Failed),
             Applicant::None => (POD, None),

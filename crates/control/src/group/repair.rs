@@ -12,7 +12,7 @@ use dapple_api::kinds::POD;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
-use dapple_plan::group::repair::{Facts, Move, Next, PodState, misplaced, next};
+use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, misplaced, next};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::Api;
@@ -57,6 +57,8 @@ const NO_TARGET: Duration = Duration::from_secs(30);
 const LEADS_SINCE: Duration = Duration::from_secs(60);
 /// The limit of moves in the cluster is counted over this time.
 const MINUTE: Duration = Duration::from_secs(60);
+/// An application whose last move has not helped is left alone for so long.
+const FUTILE: Duration = Duration::from_secs(600);
 /// A move that is not seen by then was not done.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -88,6 +90,8 @@ struct Memory {
     /// When pods were moved in the last minute.
     moves: VecDeque<Instant>,
     looked: BTreeMap<ApplicationKey, Instant>,
+    /// How applications stood when a pod of theirs was last moved, and when that was.
+    moved: BTreeMap<ApplicationKey, (Stage, Instant)>,
     /// The UIDs of pods that were evicted, until that is seen.
     evicted: BTreeMap<Arc<str>, Instant>,
 }
@@ -167,6 +171,20 @@ impl Repairs {
         let key = Key { namespace: at.key.namespace.clone(), name: Arc::from(name) };
         let policy = self.propagations.get(&key).filter(|policy| !policy.is_suspended);
         policy.filter(|_| is_own && MOVED.contains(&at.kind.kind) && !asking.is_terminating())
+    }
+
+    /// How long to leave an application alone whose last move has not helped; none if it has. All pods are there again by now.
+    fn is_futile(&self, at: &ApplicationKey, asking: &Asking, stage: &Stage) -> Option<Duration> {
+        let moved = self.memory().moved.get(at).cloned();
+        let (before, since) = moved.filter(|(before, _)| !before.has_helped(stage))?;
+        let rest = FUTILE.saturating_sub(since.elapsed());
+        let note = format!(
+            "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
+            before.misplaced,
+            rest.as_secs()
+        );
+        self.report(at, asking, "MoveDidNotHelp", note);
+        Some(rest).filter(|rest| !rest.is_zero())
     }
 
     /// How an application's pods stand: none if they are of several revisions, or not known well enough.
@@ -291,7 +309,10 @@ impl Reconcile for Repairs {
 
     async fn reconcile(&self, at: &ApplicationKey) -> Result<Ended, kube::Error> {
         let Some(asking) = self.applications.get(at) else {
-            self.memory().looked.remove(at);
+            let mut memory = self.memory();
+            memory.looked.remove(at);
+            memory.moved.remove(at);
+            drop(memory);
             return Ok(Ended::Done);
         };
         if !is_served(&at.key.namespace, &self.own_namespace) {
@@ -322,15 +343,22 @@ impl Reconcile for Repairs {
             |path: &str| whole.pointer(path).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
         let desired = count("/spec/replicas").unwrap_or(1);
         let available = count("/status/availableReplicas").unwrap_or(0);
+        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
         let targets = self.targets(&moves, &division, &template.value).await?;
         let facts = Facts { desired, available, pods, most_away: policy.most_away };
         match next(&mut division, &facts, |_, group| targets.contains(&group)) {
             Next::Rest => Ok(Ended::Again(NO_TARGET)),
             Next::Wait => Ok(Ended::Again(HELD)),
             Next::Evict(known) => {
+                if let Some(rest) = self.is_futile(at, &asking, &stage) {
+                    return Ok(Ended::Again(rest));
+                }
                 let pod = &facts.pods[known.pod];
-                let (from, to) = (pod.group.map(|group| &*division.groups()[group]), &*division.groups()[known.to]);
-                self.evict(at, &asking, pod, (from, to)).await
+                let from = pod.group.or(pod.near.first().copied());
+                let (from, to) = (from.map(|group| &*division.groups()[group]), &*division.groups()[known.to]);
+                let ended = self.evict(at, &asking, pod, (from, to)).await;
+                self.memory().moved.insert(at.clone(), (stage, Instant::now()));
+                ended
             }
         }
     }

@@ -1,5 +1,6 @@
 //! How the pods of an application stand, as repair goes by it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dapple_api::kinds::KindInfo;
@@ -45,16 +46,15 @@ pub(super) fn pods_of_application(
 pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Pod) -> PodState {
     let groups = standing.division.groups();
     let number_of = |group: &str| groups.iter().position(|known| known.eq_ignore_ascii_case(group));
-    let group = match pod.labels.get(GATE) {
-        Some(group) => number_of(group),
-        None => standing.stores.groups_of(pod, groups).iter().find_map(|group| number_of(group)),
-    };
+    let said = pod.labels.get(GATE);
+    let near = if said.is_some() { BTreeSet::new() } else { standing.stores.groups_of(pod, groups) };
     let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?)).and_then(|number| number.parse().ok());
     let ordinal = number.and_then(|number: usize| number.checked_sub(standing.template.start));
     let seat = pod.annotations.get(DELETION_COST).and_then(|cost| cost.parse::<i32>().ok()).and_then(i32::checked_neg);
     PodState {
         name: pod.meta.key.name.clone(),
-        group,
+        group: said.and_then(number_of),
+        near: near.iter().filter_map(|group| number_of(group)).collect(),
         ordinal,
         seat: seat.and_then(|seat| usize::try_from(seat).ok()),
         is_available: pod.ready_since.is_some_and(|since| since + standing.template.min_ready <= standing.now),

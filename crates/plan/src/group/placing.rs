@@ -191,7 +191,7 @@ impl<'l> PodRule<'l> {
     /// By the labels of an application.
     #[must_use]
     pub fn of(labels: &'l dyn Labels) -> Self {
-        for pair in Pair::ALL {
+        for pair in Pair::ALL.into_iter().filter(|_| !is_on(Mutant::HeldReleased)) {
             if let Situation::Asked(policy) | Situation::Differs { policy, .. } = pair.situation(labels) {
                 return Self::Hold { pair, policy };
             }
@@ -278,7 +278,7 @@ impl Placing {
             facts.node_selector.each(&mut |key, value| _ = node_selector.insert(key.to_owned(), value.to_owned()));
             let gated = Gated {
                 created: facts.created,
-                ordinal: facts.ordinal,
+                ordinal: facts.ordinal.filter(|_| !is_on(Mutant::NumberForgotten)),
                 edition: facts.annotations.get(EDITION).map(Arc::from),
                 node_selector,
                 has_cost: facts.annotations.get(DELETION_COST).is_some(),

@@ -19,8 +19,10 @@ use crate::mutant::{Mutant, is_on};
 pub struct PodState {
     /// Its name.
     pub name: Arc<str>,
-    /// Its group, by its place in the policy; none if the policy does not list it.
+    /// The group that it says, by its place in the policy; none if it says none, or one that is not listed.
     pub group: Option<usize>,
+    /// If it says none: the listed groups that its node is in. It counts for one of them.
+    pub near: Vec<usize>,
     /// Its ordinal, if its owner numbers its pods: that is its seat.
     pub ordinal: Option<usize>,
     /// The seat that it was given.
@@ -66,6 +68,27 @@ pub enum Next {
     Evict(Move),
 }
 
+/// How an application stands when a pod of it is moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stage {
+    /// UID and generation of its policy.
+    pub policy: (Arc<str>, Option<i64>),
+    /// How many pods it should have.
+    pub desired: usize,
+    /// How many are not where they belong.
+    pub misplaced: usize,
+}
+
+impl Stage {
+    /// Whether the move that was made then has helped, or what is asked for has changed since. If not, something else puts pods
+    /// where they do not belong, and moving on would go on for ever.
+    #[must_use]
+    pub fn has_helped(&self, now: &Self) -> bool {
+        let is_same = (&self.policy, self.desired) == (&now.policy, now.desired);
+        !is_same || now.misplaced < self.misplaced || is_on(Mutant::MoveForEver)
+    }
+}
+
 /// Which pods are not where they belong, and where each should be. As many as the counts differ from the shares, and no more.
 #[must_use]
 pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
@@ -73,24 +96,45 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     if pods.iter().any(|pod| pod.ordinal.is_some()) {
         let belongs = |pod: usize| {
             let to = division.group_at(pods[pod].ordinal?)?;
-            (pods[pod].group != Some(to)).then_some(Move { pod, to })
+            let is_there = pods[pod].group == Some(to) || pods[pod].near.contains(&to);
+            (!is_there).then_some(Move { pod, to })
         };
         return placed.into_iter().filter_map(belongs).collect();
     }
-    let mut counts = vec![0_usize; division.groups().len()];
-    placed.iter().filter_map(|pod| pods[*pod].group).for_each(|group| counts[group] += 1);
+    let (groups, counts) = counted(division, pods);
     // Those that wait have seats too: their groups are not short of them.
     let wanted = wanted(division, &counts, pods.len());
-    let mut leaving: Vec<usize> = placed.iter().copied().filter(|pod| pods[*pod].group.is_none()).collect();
+    let mut leaving: Vec<usize> = placed.iter().copied().filter(|pod| groups[*pod].is_none()).collect();
     for group in 0..counts.len() {
-        let mut own: Vec<usize> = placed.iter().copied().filter(|pod| pods[*pod].group == Some(group)).collect();
-        // First those that are of no use where they are, then the last seats.
-        own.sort_by_key(|pod| (pods[*pod].is_available, Reverse(pods[*pod].seat), pods[*pod].name.clone()));
+        let mut own: Vec<usize> = placed.iter().copied().filter(|pod| groups[*pod] == Some(group)).collect();
+        // First those that are of no use where they are. Then those that say no group: where they count is a guess, which placing
+        // may make otherwise, and their successors say one, so that it ends. Then the last seats.
+        own.sort_by_key(|pod| {
+            let PodState { is_available, group, seat, name, .. } = &pods[*pod];
+            (*is_available, group.is_some(), Reverse(*seat), name.clone())
+        });
         leaving.extend(own.into_iter().take(counts[group].saturating_sub(wanted[group])));
     }
     let short =
         (0..counts.len()).flat_map(|group| std::iter::repeat_n(group, wanted[group].saturating_sub(counts[group])));
     leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect()
+}
+
+/// The group that each pod counts for, and how many each group has. One that says none counts for the group of its node with most
+/// free seats, of equal ones for the first.
+fn counted(division: &mut Division, pods: &[PodState]) -> (Vec<Option<usize>>, Vec<usize>) {
+    let mut counts = vec![0_usize; division.groups().len()];
+    let mut groups: Vec<Option<usize>> = pods.iter().map(|pod| pod.group.filter(|_| !pod.is_gated)).collect();
+    groups.iter().flatten().for_each(|group| counts[*group] += 1);
+    let shares = division.counts(pods.len());
+    let mut strays: Vec<usize> = (0..pods.len()).filter(|pod| groups[*pod].is_none() && !pods[*pod].is_gated).collect();
+    strays.sort_by_key(|pod| (pods[*pod].near.len(), pods[*pod].name.clone()));
+    for pod in strays {
+        let free = |group: &usize| shares[*group].saturating_sub(counts[*group]);
+        groups[pod] = pods[pod].near.iter().copied().min_by_key(|group| (Reverse(free(group)), *group));
+        groups[pod].into_iter().for_each(|group| counts[group] += 1);
+    }
+    (groups, counts)
 }
 
 /// How many pods each group should have. By weight, its share. By range, what it has, within its least and greatest number: that

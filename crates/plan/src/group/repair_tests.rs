@@ -26,6 +26,7 @@ fn pod(number: usize, group: Option<usize>) -> PodState {
     PodState {
         name: Arc::from(format!("p{number}")),
         group,
+        near: Vec::new(),
         ordinal: None,
         seat: Some(number),
         is_available: true,
@@ -54,6 +55,17 @@ fn the_last_seats_of_a_group_with_too_many_are_moved() {
     assert_eq!(targets(&mut weights(&[2, 3]), &[a, b, a, b, a]), [(4, 1)]);
     assert_eq!(targets(&mut weights(&[2, 3]), &[a, b, a, b, b]), []);
     assert_eq!(targets(&mut weights(&[2, 3]), &[None, b, a, b, a]), [(0, 1)], "it is in no group that is listed");
+}
+
+#[test]
+fn a_pod_that_says_no_group_counts_where_there_is_room_for_it() {
+    let near = |number: usize, near: &[usize]| PodState { near: near.to_vec(), ..pod(number, None) };
+    // North may have one, and has it: the other counts for west.
+    let mut division = ranges(&[(0, 1), (1, 9)]);
+    assert_eq!(misplaced(&mut division, &[pod(0, Some(0)), near(1, &[0, 1])]), []);
+    // Of two in north, that one goes of which it is not sure that it is there.
+    let both = [pod(0, Some(0)), near(1, &[0])];
+    assert_eq!(misplaced(&mut division, &both), [Move { pod: 1, to: 1 }]);
 }
 
 #[test]
@@ -102,6 +114,19 @@ fn no_move_that_does_not_help() {
     assert_eq!(next(&mut division, &facts(all.clone()), |_, _| false), Next::Rest);
     all.iter_mut().for_each(|pod| pod.is_protected = true);
     assert_eq!(next(&mut division, &facts(all), |_, _| true), Next::Rest);
+}
+
+#[test]
+fn a_move_that_does_not_help_is_the_last() {
+    let stage = |generation: i64, desired: usize, misplaced: usize| Stage {
+        policy: (Arc::from("uid"), Some(generation)),
+        desired,
+        misplaced,
+    };
+    let before = stage(1, 5, 2);
+    assert!(before.has_helped(&stage(1, 5, 1)));
+    assert!(!before.has_helped(&stage(1, 5, 2)) && !before.has_helped(&stage(1, 5, 3)));
+    assert!(before.has_helped(&stage(2, 5, 3)) && before.has_helped(&stage(1, 6, 3)), "something else is asked for");
 }
 
 proptest! {

@@ -20,7 +20,7 @@ const BEGINS: Duration = Duration::from_secs(60);
 pub(super) fn hasten(mut script: Script, random: &mut fastrand::Rng) -> Script {
     let nodes = nodes_of(&script.setup);
     let requests = [0.1, 0.25][random.usize(0..2)];
-    script.weather = Weather { requests, lines: 0.4, has_stragglers: false, second: 0.0 };
+    script.weather = Weather { requests, lines: 0.4, has_stragglers: false, second: 0.0, calls: 0.0 };
     (script.habits.kubelet, script.habits.ending, script.habits.crashes) = (20, 500, 0.0);
     let mut at = BEGINS;
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"paused": false, "partition": 0}});

@@ -1,5 +1,6 @@
 //! Applications that ask for policies, and policies that come and go.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::group::binding::Pair;
@@ -10,9 +11,9 @@ use crate::object::text;
 use crate::script::{Edit, Event, Script};
 use crate::server::Server;
 use crate::sim::Write;
+use crate::webhook::controller_of;
+use crate::workload::RESOURCES;
 
-/// The resources, as the server names them.
-const DEPLOYMENTS: &str = "deployments.apps";
 const PATH: &str = "/apis/apps/v1/namespaces/default/deployments";
 pub(super) const POLICIES: [&str; 2] = ["one", "two"];
 
@@ -77,7 +78,7 @@ fn change(name: &str, random: &mut fastrand::Rng) -> Edit {
     Edit { what, method: Method::PATCH, path: format!("{PATH}/{name}"), body: Some(body) }
 }
 
-fn path(pair: Pair) -> String {
+pub(super) fn path(pair: Pair) -> String {
     format!("/apis/{}/v1alpha1/namespaces/default/{}", pair.kind().group, pair.kind().plural)
 }
 
@@ -100,7 +101,7 @@ fn removal(pair: Pair, name: &str) -> Edit {
 
 /// Whether nothing but the labels of an application was written by which policies are confirmed.
 pub(super) fn is_of_binding(write: &Write<'_>) -> bool {
-    [DEPLOYMENTS, "pods"].contains(&write.change.resource)
+    (write.change.resource == "pods" || RESOURCES.contains(&write.change.resource))
         && super::properties::is_of_labels(write, is_label_of_binding)
 }
 
@@ -109,14 +110,25 @@ pub(super) fn is_label_of_binding(key: &str) -> bool {
     Pair::ALL.iter().any(|pair| key == pair.binding())
 }
 
+/// Whether a workload asks for policies, or some are confirmed.
+pub(super) fn has_labels(workload: &Value) -> bool {
+    let labels = &workload["metadata"]["labels"];
+    Pair::ALL.iter().any(|pair| !labels[pair.required()].is_null() || !labels[pair.binding()].is_null())
+}
+
 /// A policy that is asked for and there is confirmed, and nothing else is.
 pub(super) fn is_settled(server: &Server) -> Result<(), String> {
-    for application in server.list(DEPLOYMENTS) {
+    let workloads: Vec<Arc<Value>> = RESOURCES.iter().flat_map(|resource| server.list(resource)).collect();
+    for application in &workloads {
+        // What is above it asks in its name, if it asks at all.
+        let owner = controller_of(application);
+        let above = owner.and_then(|owner| workloads.iter().find(|above| above["metadata"]["uid"] == owner["uid"]));
+        let is_below = above.is_some_and(|above| has_labels(above));
         let labels = &application["metadata"]["labels"];
         for pair in Pair::ALL {
             let required = &labels[pair.required()];
             let is_there = server.get(&resource(pair), "default", text(required)).is_some();
-            let wanted = if is_there { required } else { &Value::Null };
+            let wanted = if is_there && !is_below { required } else { &Value::Null };
             if labels[pair.binding()] != *wanted {
                 let name = &application["metadata"]["name"];
                 return Err(format!(

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::group::label::PREFIX;
+use http::{Method, Request};
 use serde_json::{Value, json};
 
+use super::asking::Asking;
+use super::moves::Moves;
 use super::script::NAMES;
+use super::seats::Seats;
 use super::{GROUPS, binding, placing};
 use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
 
 /// Objects as they were, with until when; the last are as they are now.
-type Past<T> = Vec<(Duration, T)>;
+pub(super) type Past<T> = Vec<(Duration, T)>;
 
 /// The properties.
 #[derive(Default)]
@@ -23,27 +27,51 @@ pub struct GroupProperties {
     nodes: Past<Vec<Arc<Value>>>,
     /// Each group, by name.
     groups: BTreeMap<String, Past<Arc<Value>>>,
-    /// Since when each pod is there, by UID.
-    pods: BTreeMap<String, Duration>,
+    /// Since when each pod is on its node, by UID.
+    bound: BTreeMap<String, Duration>,
+    /// What has asked for policies.
+    asking: Asking,
+    /// Where pods were placed.
+    seats: Seats,
+    /// Which were moved.
+    moves: Moves,
 }
 
 impl Properties for GroupProperties {
+    /// No manager deletes a pod: one that is to be moved is evicted.
+    fn hear(&mut self, request: &Request<Vec<u8>>) -> Result<(), String> {
+        let path = request.uri().path();
+        if *request.method() == Method::DELETE && path.contains("/pods") {
+            return Err(format!("a manager takes a pod away: {path}"));
+        }
+        Ok(())
+    }
+
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
         let is_label = write.change.resource == "nodes" && is_of_labels(write, |key| key.starts_with(PREFIX));
         write.allow(
             is_label
                 || binding::is_of_binding(write)
                 || placing::is_placement(write)
+                || is_eviction(write)
                 || write.change.resource == GROUPS && write.is_of_status(),
         )?;
+        self.asking.see(write);
+        if write.change.resource == "pods" {
+            let uid = text(&write.change.object["metadata"]["uid"]);
+            if !self.bound.contains_key(uid) && write.change.object["spec"]["nodeName"].is_string() {
+                self.bound.insert(uid.to_owned(), write.at);
+            }
+            if write.is_ours() {
+                self.seats.placed(write, &self.asking, &self.groups, server)?;
+            }
+            self.seats.see(write);
+            self.moves.see(write, server)?;
+        }
         match write.change.resource {
             "nodes" if write.is_ours() => {
                 self.relabelled(write, server)?;
                 remember(&mut self.nodes, write, server.list("nodes"));
-            }
-            "pods" if write.is_ours() => placing::placed(write, server)?,
-            "pods" if write.change.kind == ChangeKind::Added => {
-                self.pods.insert(text(&write.change.object["metadata"]["uid"]).to_owned(), write.at);
             }
             "nodes" => remember(&mut self.nodes, write, server.list("nodes")),
             GROUPS if write.is_ours() => return self.told(write),
@@ -98,8 +126,16 @@ impl Properties for GroupProperties {
             }
         }
         binding::is_settled(server)?;
-        placing::is_settled(server)
+        self.seats.is_settled(&self.asking, server)
     }
+}
+
+/// Whether a pod is on its way out. What evicts it first tells so in its status.
+fn is_eviction(write: &Write<'_>) -> bool {
+    let is_leaving = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+    let was_there = write.change.previous.as_ref().is_some_and(|before| !is_leaving(before));
+    let is_gone = write.change.kind == ChangeKind::Deleted || is_leaving(&write.change.object);
+    write.change.resource == "pods" && (was_there && is_gone || write.is_of_status())
 }
 
 impl GroupProperties {
@@ -110,7 +146,7 @@ impl GroupProperties {
         let lost: BTreeSet<String> =
             group_labels(&before["metadata"]["labels"]).filter(|label| !kept.contains(label)).collect();
         let since = write.at.saturating_sub(write.memory);
-        let was_there = |pod: &Value| self.pods.get(text(&pod["metadata"]["uid"])).is_some_and(|came| *came < since);
+        let was_there = |pod: &Value| self.bound.get(text(&pod["metadata"]["uid"])).is_some_and(|came| *came < since);
         for pod in server.list("pods") {
             let is_here = pod["spec"]["nodeName"] == node["metadata"]["name"] && !has_ended(&pod);
             if is_here
@@ -148,12 +184,17 @@ impl GroupProperties {
 }
 
 /// Adds what is from now on, and drops what nobody can still believe.
-fn remember<T>(past: &mut Past<T>, write: &Write<'_>, now: T) {
-    if let Some((until, _)) = past.last_mut() {
-        *until = write.at;
-    }
-    past.retain(|(until, _)| *until + write.memory >= write.at);
+pub(super) fn remember<T>(past: &mut Past<T>, write: &Write<'_>, now: T) {
+    end(past, write);
     past.push((Duration::MAX, now));
+}
+
+/// From now on there is none. Drops what nobody can still believe.
+pub(super) fn end<T>(past: &mut Past<T>, write: &Write<'_>) {
+    if let Some((until, _)) = past.last_mut() {
+        *until = (*until).min(write.at);
+    }
+    past.retain(|(until, _)| until.saturating_add(write.memory) >= write.at);
 }
 
 /// Whether nothing but such labels was written.
@@ -183,7 +224,7 @@ fn group_labels(map: &Value) -> impl Iterator<Item = String> {
 }
 
 /// Whether a pod does not run any more, for good.
-fn has_ended(pod: &Value) -> bool {
+pub(super) fn has_ended(pod: &Value) -> bool {
     ["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]))
 }
 

@@ -19,6 +19,7 @@ pub const NAMES: [&str; 3] = ["east", "north", "west"];
 /// The script of a seed.
 pub fn script(seed: u64) -> Script {
     let mut script = plain(seed);
+    script.habits.schedules = true;
     script.weather = script.weather.with_second(&mut fastrand::Rng::with_seed(seed ^ 0x005e_c04d));
     let mut random = fastrand::Rng::with_seed(seed ^ 0x00c4_d000);
     if random.u8(0..4) == 0 {
@@ -32,6 +33,10 @@ pub fn script(seed: u64) -> Script {
     if random.bool() {
         super::binding::ask(&mut script, &mut random);
         super::placing::run_gated(&mut script, &mut random);
+    }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0077_6f72);
+    if random.bool() {
+        super::workloads::run_workloads(&mut script, &mut random);
     }
     script
 }

@@ -144,6 +144,16 @@ impl Server {
         self.lock().all(kind.store).values().map(|object| object.value.clone()).collect()
     }
 
+    /// All objects of a resource as they were at a version, in order.
+    pub fn list_at(&self, resource: &str, version: u64) -> Vec<Arc<Value>> {
+        let Some(kind) = CATALOGUE.named(resource) else { return Vec::new() };
+        let state = self.lock();
+        if version >= state.version() {
+            return state.all(kind.store).values().map(|object| object.value.clone()).collect();
+        }
+        state.all_at(kind.store, version).values().map(|object| object.value.clone()).collect()
+    }
+
     /// Every change after a version, whether watches can still see it or not.
     pub fn changes_since(&self, version: u64) -> Vec<Change> {
         let state = self.lock();

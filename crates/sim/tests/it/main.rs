@@ -11,3 +11,4 @@ mod mutants;
 mod normal;
 mod same;
 mod seeds;
+mod workloads;

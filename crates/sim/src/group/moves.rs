@@ -1,0 +1,78 @@
+//! Pods that are moved: one of an owner at a time, the next when all are ready again, and none that does not come back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::placing::is_gated;
+use super::properties::has_ended;
+use crate::object::{is_terminating, list, text};
+use crate::server::{ChangeKind, Server};
+use crate::sim::Write;
+use crate::webhook::controller_of;
+
+/// The kinds that make another pod for one that is evicted, as the server names them.
+const MOVED: [(&str, &str); 3] = [
+    ("ReplicaSet", "replicasets.apps"),
+    ("StatefulSet", "statefulsets.apps"),
+    ("ReplicationController", "replicationcontrollers"),
+];
+
+/// What was seen of owners.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// Until when all pods of an owner were there and ready, by its UID; [`Duration::MAX`] while they are.
+    whole_until: BTreeMap<String, Duration>,
+}
+
+impl Moves {
+    /// Takes in a write of a pod.
+    pub(super) fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
+        let pod = &write.change.object;
+        let before = write.change.previous.as_deref();
+        let is_gone = is_terminating(pod) || write.change.kind == ChangeKind::Deleted;
+        if write.is_ours() && is_gone && before.is_some_and(|before| !is_terminating(before)) {
+            self.moved(write, before.unwrap_or(&Value::Null))?;
+        }
+        let Some(owner) = controller_of(pod) else { return Ok(()) };
+        let uid = text(&owner["uid"]).to_owned();
+        if is_whole(&owner, server) {
+            self.whole_until.insert(uid, Duration::MAX);
+        } else if let Some(until) = self.whole_until.get_mut(&uid) {
+            *until = write.at.min(*until);
+        }
+        Ok(())
+    }
+
+    /// A manager takes a pod away. A pod that is not ready itself makes nothing worse.
+    fn moved(&self, write: &Write<'_>, before: &Value) -> Result<(), String> {
+        let (name, owner) = (&before["metadata"]["name"], controller_of(before).unwrap_or_default());
+        if !MOVED.iter().any(|(kind, _)| owner["kind"] == *kind) {
+            return Err(format!("a manager takes a pod away that does not come back: {name}"));
+        }
+        let since = write.at.saturating_sub(write.memory);
+        let whole_until = self.whole_until.get(text(&owner["uid"])).copied().unwrap_or_default();
+        if is_ready(before) && !is_gated(before) && whole_until < since {
+            return Err(format!("a pod is moved while another is away: {name}, whole until {whole_until:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether all pods of an owner are there and ready.
+fn is_whole(owner: &Value, server: &Server) -> bool {
+    let Some((_, resource)) = MOVED.iter().find(|(kind, _)| owner["kind"] == *kind) else { return false };
+    let Some(found) = server.get(resource, "default", text(&owner["name"])) else { return false };
+    let desired = found["spec"]["replicas"].as_u64().unwrap_or(1);
+    let pods = server.list("pods");
+    let is_own = |pod: &&std::sync::Arc<Value>| {
+        controller_of(pod).is_some_and(|of| of["uid"] == owner["uid"]) && !has_ended(pod) && !is_terminating(pod)
+    };
+    let own: Vec<_> = pods.iter().filter(is_own).collect();
+    own.iter().all(|pod| is_ready(pod)) && u64::try_from(own.len()).is_ok_and(|count| count >= desired)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    list(&pod["status"]["conditions"]).iter().any(|known| known["type"] == "Ready" && known["status"] == "True")
+}
