@@ -99,10 +99,6 @@ mutants! {
     EndedKeepSeats,
     /// A pod is moved however many others are unavailable.
     MoveWithoutBudget,
-    /// A pod is moved though no node of its group has a place for it.
-    MoveWithoutTarget,
-    /// Pods are moved on though it does not help.
-    MoveForEver,
 }
 
 /// Whether mistakes can be made in this build at all.

@@ -85,7 +85,7 @@ impl Stage {
     #[must_use]
     pub fn has_helped(&self, now: &Self) -> bool {
         let is_same = (&self.policy, self.desired) == (&now.policy, now.desired);
-        !is_same || now.misplaced < self.misplaced || is_on(Mutant::MoveForEver)
+        !is_same || now.misplaced < self.misplaced
     }
 }
 
@@ -185,7 +185,7 @@ pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usi
         let away = if pods[known.pod].is_available { down } else { well_placed_down };
         away < *most_away || is_on(Mutant::MoveWithoutBudget)
     };
-    let helps = |known: &Move| fits(&pods[known.pod], known.to) || is_on(Mutant::MoveWithoutTarget);
+    let helps = |known: &Move| fits(&pods[known.pod], known.to);
     let mut is_held = false;
     for known in moves {
         if !may_go(&known) {

@@ -9,7 +9,7 @@ use super::placing::is_gated;
 use super::properties::has_ended;
 use crate::object::{is_terminating, list, text};
 use crate::server::{ChangeKind, Server};
-use crate::sim::Write;
+use crate::sim::{Actor, Write};
 use crate::webhook::controller_of;
 
 /// The kinds that make another pod for one that is evicted, as the server names them.
@@ -24,6 +24,8 @@ const MOVED: [(&str, &str); 3] = [
 pub(super) struct Moves {
     /// Until when all pods of an owner were there and ready, by its UID; [`Duration::MAX`] while they are.
     whole_until: BTreeMap<String, Duration>,
+    /// Who moved a pod of an owner last, and whether all its pods were there and ready since.
+    last: BTreeMap<String, (Actor, bool)>,
 }
 
 impl Moves {
@@ -38,6 +40,7 @@ impl Moves {
         let Some(owner) = controller_of(pod) else { return Ok(()) };
         let uid = text(&owner["uid"]).to_owned();
         if is_whole(&owner, server) {
+            self.last.entry(uid.clone()).and_modify(|(_, is_whole_since)| *is_whole_since = true);
             self.whole_until.insert(uid, Duration::MAX);
         } else if let Some(until) = self.whole_until.get_mut(&uid) {
             *until = write.at.min(*until);
@@ -46,12 +49,17 @@ impl Moves {
     }
 
     /// A manager takes a pod away. A pod that is not ready itself makes nothing worse.
-    fn moved(&self, write: &Write<'_>, before: &Value) -> Result<(), String> {
+    fn moved(&mut self, write: &Write<'_>, before: &Value) -> Result<(), String> {
         let (name, owner) = (&before["metadata"]["name"], controller_of(before).unwrap_or_default());
         if !MOVED.iter().any(|(kind, _)| owner["kind"] == *kind) {
             return Err(format!("a manager takes a pod away that does not come back: {name}"));
         }
         let since = write.at.saturating_sub(write.memory);
+        let uid = text(&owner["uid"]).to_owned();
+        // What it has done itself it knows, however old its view is.
+        if is_ready(before) && self.last.insert(uid, (write.actor, false)) == Some((write.actor, false)) {
+            return Err(format!("a pod is moved before the successor of the last is ready: {name}"));
+        }
         let whole_until = self.whole_until.get(text(&owner["uid"])).copied().unwrap_or_default();
         if is_ready(before) && !is_gated(before) && whole_until < since {
             return Err(format!("a pod is moved while another is away: {name}, whole until {whole_until:?}"));
