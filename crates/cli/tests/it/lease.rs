@@ -1,5 +1,6 @@
 //! One manager leads; when it dies, sleeps or leaves, another takes over, and nothing the first still does counts.
 
+use dapple_api::kinds::NATIVE;
 use http::StatusCode;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -59,8 +60,8 @@ async fn a_late_write_of_a_deposed_leader_changes_nothing() {
     let second = Manager::start(cluster.admin_kubeconfig(), cluster.log("second"));
     eventually("the standby has its caches", || async {
         let log = second.log_text();
-        // Of nodes, groups, DaemonSets, revisions, pods and CRDs.
-        if log.matches("first full view").count() == 6 { Ok(()) } else { Err(log) }
+        // Of nodes, groups, DaemonSets, revisions, pods and CRDs, of two kinds of policies, and of what may ask for them.
+        if log.matches("first full view").count() == 8 + NATIVE.len() { Ok(()) } else { Err(log) }
     })
     .await;
 
