@@ -239,7 +239,7 @@ impl Repairs {
         at: &ApplicationKey,
         asking: &Asking,
         pod: &PodState,
-        (from, to): (Option<&str>, &str),
+        (from, to, stage): (Option<&str>, &str, Stage),
     ) -> Result<Ended, kube::Error> {
         let key = Key { namespace: at.key.namespace.clone(), name: pod.name.clone() };
         let Some(known) = self.stores.pods.get(&key) else { return Ok(Ended::Again(ECHO)) };
@@ -250,6 +250,7 @@ impl Repairs {
             let mut memory = self.memory();
             memory.evicted.insert(known.meta.uid.clone(), Instant::now());
             memory.moves.push_back(Instant::now());
+            memory.moved.insert(at.clone(), (stage, Instant::now()));
         }
         match outcome {
             Outcome::Gone => {
@@ -356,9 +357,7 @@ impl Reconcile for Repairs {
                 let pod = &facts.pods[known.pod];
                 let from = pod.group.or(pod.near.first().copied());
                 let (from, to) = (from.map(|group| &*division.groups()[group]), &*division.groups()[known.to]);
-                let ended = self.evict(at, &asking, pod, (from, to)).await;
-                self.memory().moved.insert(at.clone(), (stage, Instant::now()));
-                ended
+                self.evict(at, &asking, pod, (from, to, stage)).await
             }
         }
     }

@@ -51,7 +51,7 @@ async fn a_group_that_cannot_be_read_is_reported_and_passed_over() {
         about.and_then(|event| event.note).ok_or_else(|| "no event".to_owned())
     })
     .await;
-    assert!(note.contains("NodeGroup") && note.contains("spec.nodes: ") && note.contains("not-a-list"), "{note}");
+    assert!(note.contains("NodeGroup") && note.contains("spec.nodes: ") && note.contains("must be a list"), "{note}");
     eventually("it is counted", || async {
         let (_, metrics) = http_get(manager.address, "/metrics").await?;
         let is_counted = metrics.contains("dapple_malformed_objects_total{kind=\"NodeGroup\"}");
