@@ -27,13 +27,28 @@ pub fn authority(span: Span) -> Result<Pair, rcgen::Error> {
 
 /// A certificate for serving under these names, signed by the authority that was made for `of`.
 pub fn sign(authority_key: &str, of: Span, span: Span, names: &[String]) -> Result<Pair, rcgen::Error> {
+    signed(authority_key, of, span, ("dapple", names), ExtendedKeyUsagePurpose::ServerAuth)
+}
+
+/// A certificate for asking, in the name of a user, signed by the authority that was made for `of`.
+pub fn sign_client(authority_key: &str, of: Span, span: Span, user: &str) -> Result<Pair, rcgen::Error> {
+    signed(authority_key, of, span, (user, &[]), ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+fn signed(
+    authority_key: &str,
+    of: Span,
+    span: Span,
+    (user, names): (&str, &[String]),
+    usage: ExtendedKeyUsagePurpose,
+) -> Result<Pair, rcgen::Error> {
     // The parameters of an authority follow from its span, so its certificate need not be read.
     let issuer = Issuer::new(authority_params(of), KeyPair::from_pem(authority_key)?);
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(names.to_vec())?;
-    params.distinguished_name.push(DnType::CommonName, "dapple");
+    params.distinguished_name.push(DnType::CommonName, user);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
     set_span(&mut params, span);
     let certificate = params.signed_by(&key, &issuer)?;

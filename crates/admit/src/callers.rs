@@ -1,4 +1,4 @@
-//! Who may ask: callers that show a certificate of an authority that the operator names.
+//! Who may ask: callers that show a certificate of an authority that the operator names, or of our own.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{
     DigitallySignedStruct, DistinguishedName, Error as TlsError, RootCertStore, SignatureScheme,
 };
@@ -29,21 +29,50 @@ pub struct BadAuthorities {
     why: String,
 }
 
-/// Authorities of callers' certificates, from a file that is read again when it changes.
+/// Why certificates of authorities cannot be gone by.
+#[derive(Debug, thiserror::Error)]
+pub enum BadBundle {
+    /// They are not PEM.
+    #[error("not PEM: {0}")]
+    Pem(#[from] rustls_pki_types::pem::Error),
+    /// They are not certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// There are none.
+    #[error(transparent)]
+    Verifier(#[from] VerifierBuilderError),
+}
+
+/// Authorities of callers' certificates, from a file that is read again when it changes, or as they are told.
 #[derive(Clone)]
 pub struct Callers(Arc<Known>);
 
 struct Known {
+    /// The file; empty where there is none.
     path: PathBuf,
-    /// What the file says, and what follows from it.
-    authorities: RwLock<(String, Arc<dyn ClientCertVerifier>)>,
+    /// The authorities as a text, and what follows from it; none while nobody is trusted.
+    authorities: RwLock<(String, Option<Arc<dyn ClientCertVerifier>>)>,
 }
 
 impl Callers {
     /// Reads the file.
     pub fn of(path: PathBuf) -> Result<Self, BadAuthorities> {
-        let authorities = RwLock::new(read(&path)?);
-        Ok(Self(Arc::new(Known { path, authorities })))
+        let (text, verifier) = read(&path)?;
+        Ok(Self(Arc::new(Known { path, authorities: RwLock::new((text, Some(verifier))) })))
+    }
+
+    /// Nobody is trusted until it is told who is.
+    pub fn nobody() -> Self {
+        Self(Arc::new(Known { path: PathBuf::new(), authorities: RwLock::default() }))
+    }
+
+    /// Trusts these authorities from now on, in PEM.
+    pub fn trust(&self, bundle: &str) -> Result<(), BadBundle> {
+        let mut known = self.0.authorities.write().unwrap_or_else(PoisonError::into_inner);
+        if known.0 != bundle {
+            *known = (bundle.to_owned(), Some(verifier(bundle)?));
+        }
+        Ok(())
     }
 
     /// Reads the file again, for ever. One that cannot be used changes nothing.
@@ -71,30 +100,32 @@ impl Callers {
         let mut known = self.0.authorities.write().unwrap_or_else(PoisonError::into_inner);
         let is_new = known.0 != found.0;
         if is_new {
-            *known = found;
+            *known = (found.0, Some(found.1));
         }
         Ok(is_new)
     }
 
-    fn now(&self) -> Arc<dyn ClientCertVerifier> {
-        self.0.authorities.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    fn now(&self) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+        let known = self.0.authorities.read().unwrap_or_else(PoisonError::into_inner).1.clone();
+        known.ok_or_else(|| TlsError::General("no authority of callers is known yet".to_owned()))
     }
 }
 
 fn read(path: &Path) -> Result<(String, Arc<dyn ClientCertVerifier>), BadAuthorities> {
     let bad = |why: String| BadAuthorities { path: path.display().to_string(), why };
     let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    let verifier = verifier(&text).map_err(|error| bad(error.to_string()))?;
+    Ok((text, verifier))
+}
+
+fn verifier(bundle: &str) -> Result<Arc<dyn ClientCertVerifier>, BadBundle> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
-        let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-        roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
+        roots.add(certificate?)?;
     }
     // Who has none is told so in an answer, and may still have something converted.
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), ring::default_provider().into())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| bad(error.to_string()))?;
-    Ok((text, verifier))
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), ring::default_provider().into());
+    Ok(verifier.allow_unauthenticated().build()?)
 }
 
 impl fmt::Debug for Callers {
@@ -119,7 +150,7 @@ impl ClientCertVerifier for Callers {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, TlsError> {
-        self.now().verify_client_cert(end_entity, intermediates, now)
+        self.now()?.verify_client_cert(end_entity, intermediates, now)
     }
 
     fn verify_tls12_signature(
@@ -128,7 +159,7 @@ impl ClientCertVerifier for Callers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.now().verify_tls12_signature(message, certificate, signature)
+        self.now()?.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -137,11 +168,11 @@ impl ClientCertVerifier for Callers {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.now().verify_tls13_signature(message, certificate, signature)
+        self.now()?.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.now().supported_verify_schemes()
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -6,6 +6,7 @@
 pub mod ask;
 pub mod authority;
 pub mod callers;
+pub mod certificates;
 pub mod daemonset;
 pub mod gate;
 pub mod hooks;

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::authority::{authority, sign};
+use crate::authority::{Pair, authority, sign, sign_client};
 use crate::serve::certified_key;
 
 const NOTES: &str = "dapple.dev/certificates";
@@ -183,7 +183,21 @@ impl Contents {
         Ok(())
     }
 
-    fn authority_span(&self) -> Span {
+    /// A certificate for asking, in the name of a user, of the newest authority and for as long as that one lasts; and when
+    /// that ends.
+    pub fn client(&self, user: &str, now: i64) -> Result<(Pair, i64), rcgen::Error> {
+        let of = self.authority_span();
+        let pair = sign_client(&self.authority_key, of, Span { from: now, until: of.until }, user)?;
+        Ok((pair, of.until))
+    }
+
+    /// The names that the certificate for serving holds.
+    pub fn names(&self) -> &[String] {
+        &self.notes.names
+    }
+
+    /// From when until when the newest authority holds.
+    pub fn authority_span(&self) -> Span {
         Span { from: self.notes.authority_from, until: self.notes.authority_until }
     }
 }

@@ -105,6 +105,19 @@ pub(crate) fn certified_key(certificate: &str, key: &str) -> Result<CertifiedKey
     Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
 }
 
+/// What a port is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Purpose {
+    /// What metrics call it.
+    pub name: &'static str,
+    /// Where whoever needs a certificate and shows none finds out how to get one.
+    pub way_to_certificates: &'static str,
+}
+
+/// Webhooks.
+const WEBHOOKS: Purpose =
+    Purpose { name: "webhooks", way_to_certificates: "docs/admission.md says how an API server is made to send one" };
+
 /// How to serve.
 pub struct Server {
     /// What is served with.
@@ -123,21 +136,32 @@ impl Server {
         Self { identity, callers: None, limits: LIMITS, metrics: Arc::default() }
     }
 
-    /// Serves the routes until stopped, and then until nobody is left waiting.
+    /// Serves webhooks until stopped, and then until nobody is left waiting.
     pub async fn run(
         self,
         listener: TcpListener,
         routes: Router,
         stop: CancellationToken,
     ) -> Result<(), rustls::Error> {
-        let routes = guarded(routes, self.callers.is_some(), stop.clone());
+        self.run_for(WEBHOOKS, listener, routes, stop).await
+    }
+
+    /// As [`Self::run`], for another purpose.
+    pub async fn run_for(
+        self,
+        purpose: Purpose,
+        listener: TcpListener,
+        routes: Router,
+        stop: CancellationToken,
+    ) -> Result<(), rustls::Error> {
+        let routes = guarded(routes, self.callers.is_some().then_some(purpose), stop.clone());
         let tls = Tls(TlsAcceptor::from(Arc::new(tls(self.identity, self.callers)?)));
         // Whoever still comes while others are told where we are not any more is served.
         let drained = async {
             stop.cancelled().await;
             tokio::time::sleep(DRAIN).await;
         };
-        Port::new("webhooks", self.limits, self.metrics).run(listener, tls, routes, drained).await;
+        Port::new(purpose.name, self.limits, self.metrics).run(listener, tls, routes, drained).await;
         Ok(())
     }
 }
@@ -179,7 +203,7 @@ fn log_handshake(peer: SocketAddr, error: &io::Error) {
 }
 
 /// What is done around every answer.
-fn guarded(routes: Router, wants_certificates: bool, stop: CancellationToken) -> Router {
+fn guarded(routes: Router, wants_certificates: Option<Purpose>, stop: CancellationToken) -> Router {
     let guard = move |request: Request, next: Next| {
         let stop = stop.clone();
         async move {
@@ -194,14 +218,14 @@ fn guarded(routes: Router, wants_certificates: bool, stop: CancellationToken) ->
 }
 
 /// One answer, whatever happens.
-async fn answer(request: Request<Body>, next: Next, wants_certificates: bool) -> Response {
+async fn answer(request: Request<Body>, next: Next, wants_certificates: Option<Purpose>) -> Response {
     let path = request.uri().path().to_owned();
     let caller = request.extensions().get::<Caller>().copied();
     // An API server has no way to show a certificate when it has something converted, and nothing is asked of the cluster for
     // it.
-    if wants_certificates && path != CONVERT && !caller.is_some_and(|caller| caller.is_known) {
-        let text =
-            "a client certificate is needed here: docs/admission.md says how an API server is made to send one\n";
+    let is_known = path == CONVERT || caller.is_some_and(|caller| caller.is_known);
+    if let Some(Purpose { way_to_certificates, .. }) = wants_certificates.filter(|_| !is_known) {
+        let text = format!("a client certificate is needed here: {way_to_certificates}\n");
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     // What a request left half done is never looked at again: nothing is kept between two of them but finished verdicts.

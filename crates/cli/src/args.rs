@@ -1,6 +1,7 @@
 //! Every command and flag, in one place.
 
 mod daemonset;
+mod extender;
 mod tenancy;
 
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use crate::target::Target;
 pub(crate) use daemonset::{
     DryRun, GetArgs, GetOutput, HistoryArgs, RolloutArgs, RolloutCommand, SetArgs, StatusOfArgs, UndoArgs,
 };
+pub(crate) use extender::{ExtenderArgs, ExtenderCommand, ExtenderConfigArgs, ServeExtenderArgs};
 pub(crate) use tenancy::{CheckArgs, EnforceArgs, OffArgs, TenancyArgs, TenancyCommand};
 
 /// Where the manager's lease is, unless told otherwise.
@@ -64,6 +66,8 @@ pub(crate) enum Command {
     Tenancy(Box<TenancyArgs>),
     /// Run the controllers.
     Manager(Box<ManagerArgs>),
+    /// Have kube-scheduler ask where pods belong that come without the gate of node groups.
+    Extender(ExtenderArgs),
     /// Print the CustomResourceDefinitions of every kind.
     Crds(CrdsArgs),
     /// Print a completion script for a shell.
@@ -299,6 +303,8 @@ pub(crate) struct ManagerArgs {
     pub(crate) repair_after: Duration,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
+    #[command(flatten)]
+    pub(crate) extender: ServeExtenderArgs,
     /// What to log, such as `info` or `dapple_control=debug,info`.
     #[arg(long, default_value = "info,kube_client=off", env = "DAPPLE_LOG")]
     pub(crate) log: String,

@@ -121,7 +121,8 @@ fn of_webhooks(needed: &mut Needed) {
         needed.add("ClusterRole", "admissionregistration.k8s.io", resource, &names, &["get", "update"]);
     }
     needed.add("Role", "", "secrets", &[""], &["create"]);
-    needed.add("Role", "", "secrets", &[WEBHOOK_SECRET], &["get", "update"]);
+    // The scheduler extender (`extend`) keeps certificates of its own.
+    needed.add("Role", "", "secrets", &[WEBHOOK_SECRET, dapple_extend::SECRET], &["get", "update"]);
     needed.add("Role", "discovery.k8s.io", "endpointslices", &[""], &["list"]);
 }
 

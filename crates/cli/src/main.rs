@@ -9,6 +9,7 @@ mod crds;
 mod diff;
 mod down;
 mod explain;
+mod extender;
 mod get;
 mod install;
 mod live;
@@ -63,6 +64,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Adopt(args) => adopt::run(args).await,
         Command::Tenancy(args) => tenancy::run(*args).await,
         Command::Manager(args) => manager::run(*args).await,
+        Command::Extender(args) => extender::run(args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use dapple_admit::Webhooks;
 use dapple_admit::callers::Callers;
 use dapple_admit::hooks::Reach;
@@ -13,8 +13,9 @@ use dapple_control::env::Env;
 use dapple_control::families;
 use dapple_control::family::{Family, RepairLimits};
 use dapple_control::lease::LeaseDurations;
-use dapple_control::manager::{Options, run as run_manager};
+use dapple_control::manager::{Options, Shared, run as run_manager};
 use dapple_control::writes::rate::Limits;
+use dapple_extend::Extender;
 use dapple_plan::certificate::Lifetimes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,18 +34,47 @@ pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
     end_on_panic();
     allow_open_files();
     let env = Env::system();
-    let options = options(&args, &env)?;
+    let (options, extender) = (options(&args, &env)?, extender(&args)?);
     let config = connect::config(&args.connect).await?;
     let stop = CancellationToken::new();
     stop_on_signals(stop.clone())?;
-    match webhooks(&args, &options.families)? {
-        Some(webhooks) => {
-            let webhooks = Webhooks::listen(webhooks).await?;
-            run_manager(config, options, env, stop, |shared| webhooks.run(shared)).await?;
-        }
-        None => run_manager(config, options, env, stop, notice).await?,
-    }
+    let webhooks = match webhooks(&args, &options.families)? {
+        Some(webhooks) => Some(Webhooks::listen(webhooks).await?),
+        None => None,
+    };
+    let extender = match extender {
+        Some(extender) => Some(Extender::listen(extender).await?),
+        None => None,
+    };
+    run_manager(config, options, env, stop, |shared| beside(shared, webhooks, extender)).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What runs beside the controllers.
+async fn beside(shared: Shared, webhooks: Option<Webhooks>, extender: Option<Extender>) {
+    let extended = async {
+        if let Some(extender) = extender {
+            extender.run(shared.clone()).await;
+        }
+    };
+    let admitted = async {
+        match webhooks {
+            Some(webhooks) => webhooks.run(shared.clone()).await,
+            None => notice(shared.clone()).await,
+        }
+    };
+    tokio::join!(extended, admitted);
+}
+
+/// How to serve the scheduler extender, if it is to be served.
+fn extender(args: &ManagerArgs) -> anyhow::Result<Option<dapple_extend::Options>> {
+    let Some(listen) = args.extender.extender_listen else { return Ok(None) };
+    let group = families::GROUP.name;
+    if !args.families.iter().any(|family| family == group) {
+        bail!("--extender-listen is for the family {group}, which is not served: add it to --families");
+    }
+    let (secret, namespace) = (args.extender.extender_secret.clone(), args.namespace.clone());
+    Ok(Some(dapple_extend::Options { listen, secret, namespace }))
 }
 
 /// How to serve webhooks, if they are to be served.

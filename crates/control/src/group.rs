@@ -31,6 +31,7 @@ mod adder;
 mod application;
 mod binding;
 mod editions;
+pub mod extender;
 mod gatekeeper;
 mod gates;
 mod guess;

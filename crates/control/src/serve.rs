@@ -50,15 +50,21 @@ impl Readiness {
 
 /// The address is in use, or not ours to listen on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: {source}; choose another with --listen")]
+#[error("cannot listen on {address}: {source}; choose another with {flag}")]
 pub struct ListenError {
     address: SocketAddr,
     source: std::io::Error,
+    flag: &'static str,
 }
 
 /// Listens on `address`. Done before anything else, so that a taken port ends the process at once.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
-    TcpListener::bind(address).await.map_err(|source| ListenError { address, source })
+    listen_for(address, "--listen").await
+}
+
+/// As [`listen`], where another flag says the address.
+pub async fn listen_for(address: SocketAddr, flag: &'static str) -> Result<TcpListener, ListenError> {
+    TcpListener::bind(address).await.map_err(|source| ListenError { address, source, flag })
 }
 
 /// Answers until stopped.

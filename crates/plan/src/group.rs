@@ -10,6 +10,8 @@
 pub mod binding;
 pub mod division;
 pub mod edition;
+pub mod extender;
+pub mod filter;
 pub mod gate;
 pub mod label;
 pub mod placing;

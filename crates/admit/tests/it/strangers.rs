@@ -9,8 +9,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use dapple_admit::callers::Callers;
+use dapple_admit::secret::Contents;
 use dapple_admit::serve::{Identity, LIMITS, Server};
 use dapple_control::port::{Limits, Patience, Portion};
+use dapple_plan::certificate::Lifetimes;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -221,4 +223,33 @@ async fn a_crowd_of_strangers_gets_no_mistake_through() {
         assert!(answer.starts_with("http/1.1 200") && !answer.ends_with("\r\n\r\n0"), "it passed: {answer}");
     }
     strangers.into_iter().for_each(|stranger| stranger.abort());
+}
+
+/// A port whose callers are told by a person has an authority of its own, which is known a moment after it listens.
+#[tokio::test]
+async fn a_port_with_an_authority_of_its_own_knows_who_has_a_certificate_of_it() {
+    let lifetimes = Lifetimes { authority: 100_000, serving: 10_000 };
+    let now = jiff::Timestamp::now().as_second();
+    let contents = || Contents::new(&["localhost".to_owned()], lifetimes, now).unwrap();
+    let (ours, theirs) = (contents(), contents());
+    let shown = |contents: &Contents| {
+        let (pair, until) = contents.client("kube-scheduler", now).unwrap();
+        assert_eq!(until, now + lifetimes.authority, "it lasts as long as its authority");
+        (pair.certificate, pair.key)
+    };
+    let callers = Callers::nobody();
+    let served = serve(small(), Some(callers.clone()), hello()).await;
+    let asked = async |shown: &(String, String)| match served.connect(1, Some(shown)).await {
+        Ok(mut stream) => ask(&mut stream, "GET", "/", b"").await,
+        Err(error) => Err(error),
+    };
+    let good = shown(&ours);
+    assert!(asked(&good).await.is_err(), "nobody is trusted yet");
+    callers.trust(&ours.bundle()).unwrap();
+    assert!(asked(&good).await.unwrap().ends_with("hello"));
+    assert!(asked(&shown(&theirs)).await.is_err(), "one of another port's authority");
+    let serving = (ours.certificate.clone(), ours.key.clone());
+    assert!(asked(&serving).await.is_err(), "one for serving is not one for asking");
+    assert!(callers.trust("nonsense").is_err());
+    assert!(asked(&good).await.unwrap().ends_with("hello"), "what cannot be read changes nothing");
 }

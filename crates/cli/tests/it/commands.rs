@@ -5,9 +5,20 @@ use crate::support::{dapple, dapple_in, text};
 #[test]
 fn help_names_every_command() {
     let help = text(&dapple(&["--help"]).stdout);
-    for command in
-        ["up", "down", "status", "plan", "get", "rollout", "adopt", "tenancy", "manager", "crds", "completion"]
-    {
+    for command in [
+        "up",
+        "down",
+        "status",
+        "plan",
+        "get",
+        "rollout",
+        "adopt",
+        "tenancy",
+        "manager",
+        "extender",
+        "crds",
+        "completion",
+    ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(command)), "{command} is not in\n{help}");
     }
 }
@@ -53,6 +64,13 @@ fn bad_input_is_named() {
         (vec!["up", "--nodes", "0"], vec!["--nodes", "1 to 20000"]),
         (vec!["up", "--name", "x", "--fleet", missing], vec!["missing.yaml"]),
         (vec!["manager", "--families", "teapot"], vec!["teapot", "group"]),
+        (vec!["manager", "--extender-secret", "s"], vec!["--extender-listen"]),
+        (
+            vec!["manager", "--families", "daemonset", "--extender-listen", "127.0.0.1:0"],
+            vec!["--extender-listen", "group", "--families"],
+        ),
+        (vec!["extender", "config", "--url", "http://here"], vec!["--url", "https://"]),
+        (vec!["extender", "config", "--weight", "0"], vec!["--weight", "1..="]),
         (vec!["manager", "--kubeconfig", missing], vec!["missing.yaml"]),
         (vec!["up", "--kubeconfig", missing], vec!["--cluster"]),
         (vec!["manager", "--lease-duration", "1s"], vec!["--lease-duration", "3s"]),

@@ -43,6 +43,11 @@ pub(crate) async fn own_cluster() -> (Cluster, Client) {
     installed(spec).await
 }
 
+/// As [`own_cluster`], with kwok.
+pub(crate) async fn own_cluster_with_kwok() -> (Cluster, Client) {
+    installed(ClusterSpec::temporary()).await
+}
+
 /// As [`own_cluster`], of etcd and kube-apiserver alone.
 pub(crate) async fn own_api_server() -> (Cluster, Client) {
     installed(ClusterSpec::api_server()).await

@@ -304,6 +304,14 @@ impl Applications {
         self.pods.synced(term).await;
     }
 
+    /// Waits until all kinds were read once.
+    pub(super) async fn settled(&self) {
+        for (_, workloads) in &self.workloads {
+            workloads.settled().await;
+        }
+        self.pods.settled().await;
+    }
+
     /// Whether all kinds are known.
     pub(super) fn is_known(&self) -> bool {
         self.workloads.iter().all(|(_, workloads)| workloads.is_known()) && self.pods.is_known()

@@ -68,27 +68,34 @@ pub(super) enum Owner {
 impl OwnerKey {
     /// The owner of a pod.
     pub(super) fn of(pod: &Pod) -> Self {
-        let label = |key: &str| pod.labels.get_shared(key);
-        let owner = match &pod.owner {
-            Some(uid) => Owner::Revision { uid: uid.clone(), hash: revision(label) },
+        Self::by(pod.meta.key.namespace.clone(), pod.owner.clone(), |key| pod.labels.get_shared(key))
+    }
+
+    /// The owner of a pod in this namespace, controlled by the object of this UID, with these labels.
+    pub(super) fn by(
+        namespace: Arc<str>,
+        controller: Option<Arc<str>>,
+        label: impl Fn(&str) -> Option<Arc<str>>,
+    ) -> Self {
+        let owner = match controller {
+            Some(uid) => {
+                let hash = REVISIONS.iter().find_map(|key| label(key)).unwrap_or_else(|| Arc::from(""));
+                Owner::Revision { uid, hash }
+            }
             None => {
                 let policy = label(Pair::Propagation.required()).unwrap_or_else(|| Arc::from(""));
                 Owner::Nobody { policy }
             }
         };
-        Self { namespace: pod.meta.key.namespace.clone(), owner }
+        Self { namespace, owner }
     }
 
     /// The owner of a pod that is about to be made.
     pub(super) fn of_new(namespace: &str, pod: &Value, labels: &BTreeMap<String, String>) -> Self {
-        let label = |key: &str| labels.get(key).map(|value| Arc::from(value.as_str()));
         let owners = pod["metadata"]["ownerReferences"].as_array();
         let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-        let owner = match owner.and_then(|owner| owner["uid"].as_str()) {
-            Some(uid) => Owner::Revision { uid: Arc::from(uid), hash: revision(label) },
-            None => Owner::Nobody { policy: label(Pair::Propagation.required()).unwrap_or_else(|| Arc::from("")) },
-        };
-        Self { namespace: Arc::from(namespace), owner }
+        let uid = owner.and_then(|owner| owner["uid"].as_str()).map(Arc::from);
+        Self::by(Arc::from(namespace), uid, |key| labels.get(key).map(|value| Arc::from(value.as_str())))
     }
 
     /// Whether its pods are owned by nothing.
@@ -111,11 +118,6 @@ impl OwnerKey {
             Owner::Nobody { policy } => Arc::from(format!("{}//{policy}", self.namespace)),
         }
     }
-}
-
-/// What names the revision that a pod with these labels is of; empty if nothing does.
-fn revision(label: impl Fn(&str) -> Option<Arc<str>>) -> Arc<str> {
-    REVISIONS.iter().find_map(|key| label(key)).unwrap_or_else(|| Arc::from(""))
 }
 
 impl fmt::Display for OwnerKey {

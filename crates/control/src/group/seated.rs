@@ -98,6 +98,23 @@ impl Stores {
     fn selector(&self, group: &str) -> Option<BTreeMap<String, String>> {
         self.groups.get(&Key::new("", group)).map(|found| selector(group, &found.spec))
     }
+
+    /// Seats pods of an owner; none if the policy does not say how to divide them.
+    fn seat(
+        &self,
+        mut pods: Vec<Arc<Pod>>,
+        policy: &Policy<PropagationPolicySpec>,
+        numbering: Numbering,
+    ) -> Option<Seated> {
+        let mut placing = Placing::new(&policy.meta.key.name, &policy.spec)?;
+        placing.expect(pods.iter().filter(|pod| is_live(pod)).map(|pod| pod.meta.key.name.clone()));
+        let made_by = (policy.meta.uid.clone(), policy.generation);
+        let mut seated = Seated { placing, policy: made_by, numbering, has_strays: false };
+        // Those that say their group first: the others count where there is room beside them.
+        pods.sort_by_key(|pod| pod.labels.get(GATE).is_none());
+        pods.iter().for_each(|pod| self.tell(pod, &mut seated));
+        Some(seated)
+    }
 }
 
 impl Seatings {
@@ -122,19 +139,12 @@ impl Seatings {
         let made_by = (policy.meta.uid.clone(), policy.generation);
         let mut all = lock(&self.all);
         if all.get(at).is_none_or(|known| known.policy != made_by || known.numbering != numbering) {
-            let mut pods = pods_of(&self.stores.pods, at);
+            let pods = pods_of(&self.stores.pods, at);
             // One that we have placed and that still seems to wait would lose its seat to another.
             if !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
                 return Decided::Behind;
             }
-            let Some(mut placing) = Placing::new(&policy.meta.key.name, &policy.spec) else {
-                return Decided::Undivided;
-            };
-            placing.expect(pods.iter().filter(|pod| is_live(pod)).map(|pod| pod.meta.key.name.clone()));
-            let mut seated = Seated { placing, policy: made_by, numbering, has_strays: false };
-            // Those that say their group first: the others count where there is room beside them.
-            pods.sort_by_key(|pod| pod.labels.get(GATE).is_none());
-            pods.iter().for_each(|pod| self.stores.tell(pod, &mut seated));
+            let Some(seated) = self.stores.seat(pods, policy, numbering) else { return Decided::Undivided };
             all.insert(at.clone(), seated);
         }
         let Some(seated) = all.get_mut(at) else { return Decided::Behind };
@@ -145,6 +155,29 @@ impl Seatings {
             unrendered: editions.unrendered(),
             are_kept: editions.are_kept,
         }))
+    }
+
+    /// Has somebody look at where an owner's pods are, by number alone. None if the policy does not say how to divide them.
+    pub(super) fn look<T>(
+        &self,
+        at: &OwnerKey,
+        policy: &Policy<PropagationPolicySpec>,
+        look: impl FnOnce(&mut Placing) -> T,
+    ) -> Option<T> {
+        let made_by = (policy.meta.uid.clone(), policy.generation);
+        let mut all = lock(&self.all);
+        if let Some(seated) = all.get_mut(at).filter(|known| known.policy == made_by) {
+            return Some(look(&mut seated.placing));
+        }
+        let mut seated = self.stores.seat(pods_of(&self.stores.pods, at), policy, Numbering::default())?;
+        let found = look(&mut seated.placing);
+        // Without pods nothing would ever tell that it is not needed any more.
+        if seated.placing.is_empty() {
+            all.remove(at);
+        } else {
+            all.insert(at.clone(), seated);
+        }
+        Some(found)
     }
 
     /// A pod was placed, or may have been. If it is gone by now, it has no seat, nor has another of its name.

@@ -182,13 +182,6 @@ impl Pair {
     }
 }
 
-/// Whether a pod with these labels may be handed to its node for the first time: the filter of CloudCore. A policy of either
-/// kind that is asked for and not confirmed holds it back.
-#[must_use]
-pub fn may_be_sent(labels: &dyn Labels) -> bool {
-    !Pair::ALL.iter().any(|pair| pair.situation(labels).holds_back())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -292,17 +285,5 @@ mod tests {
             let Check::Unrendered(why) = refused else { panic!("{operator} {key}: {refused:?}") };
             assert!(why.contains(&format!("changes the label {key} of pods")), "{why}");
         }
-    }
-
-    #[test]
-    fn either_pair_holds_a_pod_back() {
-        let mut both = labels(Pair::Propagation, Some("a"), Some("a"));
-        assert!(may_be_sent(&both));
-        both.extend(labels(Pair::Override, Some("o"), None));
-        assert!(!may_be_sent(&both));
-        both.insert(Pair::Override.binding().to_owned(), "o".to_owned());
-        assert!(may_be_sent(&both));
-        both.insert(Pair::Propagation.binding().to_owned(), "other".to_owned());
-        assert!(!may_be_sent(&both));
     }
 }

@@ -264,6 +264,23 @@ impl Placing {
         !self.waiting.is_empty()
     }
 
+    /// Whether a pod lives, as far as it was told.
+    #[must_use]
+    pub fn is_known(&self, pod: &str) -> bool {
+        self.live.contains(pod)
+    }
+
+    /// Whether a pod counts for a group.
+    #[must_use]
+    pub fn has_place(&self, pod: &str) -> bool {
+        self.seating.has(pod)
+    }
+
+    /// How many pods each group has, and how many are its share, if so many live besides.
+    pub fn counts(&mut self, besides: usize) -> Vec<(usize, usize)> {
+        self.seating.counts_with(besides)
+    }
+
     /// A pod is as this says.
     pub fn put(&mut self, pod: &Arc<str>, facts: &PodFacts<'_>) {
         if !facts.is_live {

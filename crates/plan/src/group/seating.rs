@@ -147,8 +147,19 @@ impl Seating {
 
     /// How many pods each group has, and how many are its share.
     pub fn counts(&mut self) -> Vec<(usize, usize)> {
-        let shares = self.division.counts(self.live);
+        self.counts_with(0)
+    }
+
+    /// As [`Self::counts`], if so many pods live besides.
+    pub fn counts_with(&mut self, besides: usize) -> Vec<(usize, usize)> {
+        let shares = self.division.counts(self.live.saturating_add(besides));
         self.rows.iter().map(|row| row.pods).zip(shares).collect()
+    }
+
+    /// Whether a pod has a place.
+    #[must_use]
+    pub fn has(&self, pod: &str) -> bool {
+        self.pods.contains_key(pod)
     }
 
     /// Places pods that wait, all at once, in the order in which they came. None for one that has no place: every group has
