@@ -33,28 +33,9 @@ impl Gates {
         Ok(found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version)))
     }
 
-    /// Takes the gate off a pod, with its labels, its place, and what it lacks of its edition.
-    pub(super) async fn open(
-        &self,
-        pod: &Pod,
-        labels: Map<String, Value>,
-        placement: Option<&Placement>,
-        correction: Map<String, Value>,
-    ) -> Outcome {
-        let mut patch = Value::Object(correction);
-        patch["metadata"]["uid"] = json!(&*pod.meta.uid);
-        patch["metadata"]["resourceVersion"] = json!(pod.meta.version.to_string());
-        for (key, value) in labels {
-            patch["metadata"]["labels"][key] = value;
-        }
-        if let Some(cost) = placement.and_then(|placement| placement.cost) {
-            patch["metadata"]["annotations"][DELETION_COST] = json!(cost.to_string());
-        }
-        for (key, value) in placement.iter().flat_map(|placement| &placement.selector) {
-            patch["spec"]["nodeSelector"][key] = json!(value);
-        }
-        patch["spec"]["schedulingGates"] = json!([{"$patch": "delete", "name": GATE}]);
-        let outcome = self.writer(pod).patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await;
+    /// Writes to a pod what takes its gate off. Safe to repeat: it names the version that was decided on.
+    pub(super) async fn open(&self, pod: &Pod, opening: &Value) -> Outcome {
+        let outcome = self.writer(pod).patch(&pod.meta.key.name, None, &Patch::Strategic(opening)).await;
         if let Outcome::Written(version) = &outcome {
             self.pods.wrote(&pod.meta.key, *version);
         }
@@ -69,4 +50,27 @@ impl Gates {
         }
         outcome
     }
+}
+
+/// What takes the gate off a pod, with its labels, its place, and what it lacks of its edition.
+pub(super) fn opening(
+    pod: &Pod,
+    labels: Map<String, Value>,
+    placement: Option<&Placement>,
+    correction: Map<String, Value>,
+) -> Value {
+    let mut patch = Value::Object(correction);
+    patch["metadata"]["uid"] = json!(&*pod.meta.uid);
+    patch["metadata"]["resourceVersion"] = json!(pod.meta.version.to_string());
+    for (key, value) in labels {
+        patch["metadata"]["labels"][key] = value;
+    }
+    if let Some(cost) = placement.and_then(|placement| placement.cost) {
+        patch["metadata"]["annotations"][DELETION_COST] = json!(cost.to_string());
+    }
+    for (key, value) in placement.iter().flat_map(|placement| &placement.selector) {
+        patch["spec"]["nodeSelector"][key] = json!(value);
+    }
+    patch["spec"]["schedulingGates"] = json!([{"$patch": "delete", "name": GATE}]);
+    patch
 }

@@ -19,13 +19,13 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::Api;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tracing::{debug, info};
 
 use super::adder::{Adder, PLACEMENTS, on_group, on_node, on_pod, on_policy};
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
 use super::editions::{Editioner, EditionsOfOwner};
-use super::gates::Gates;
+use super::gates::{Gates, opening};
 use super::lookup::Lookup;
 use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
@@ -63,10 +63,18 @@ pub(super) struct Placements {
     waits: Waits,
     counted: Arc<GroupMetrics>,
     /// Pods of which nobody knows whether they were placed.
-    in_doubt: Mutex<BTreeMap<Key, OwnerKey>>,
+    in_doubt: Mutex<BTreeMap<Key, Doubt>>,
     /// The term in which pods are placed, for those who put pods behind the gate.
     places: Signal,
     subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
+}
+
+/// A write to a pod of which nobody knows whether it was done.
+#[derive(Clone)]
+struct Doubt {
+    owner: OwnerKey,
+    pod: Arc<Pod>,
+    opening: Value,
 }
 
 /// A pod that waits, and what asks in its name.
@@ -119,11 +127,16 @@ impl Placements {
         Lookup { client: &self.client, applications: &self.applications, seatings: &self.seatings }
     }
 
-    /// Asks what has become of pods that nobody knows of. Nothing is decided until the view is as new as the answer.
+    /// Repeats writes of which nobody knows whether they were done, word for word: one that is still under way may come after it,
+    /// and must find either the same done or another version. Nothing is decided until the view is as new as the answer.
     async fn resolve(&self, at: &OwnerKey) -> Result<(), kube::Error> {
         let in_doubt = || self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
-        let own: Vec<Key> = in_doubt().iter().filter(|(_, owner)| *owner == at).map(|(key, _)| key.clone()).collect();
-        for key in own {
+        let own: Vec<Doubt> = in_doubt().values().filter(|doubt| doubt.owner == *at).cloned().collect();
+        for Doubt { pod, opening, .. } in own {
+            let key = pod.meta.key.clone();
+            if let Outcome::Unknown(error) = self.gates.open(&pod, &opening).await {
+                return Err(error);
+            }
             let api = Api::<v1::Pod>::namespaced(self.client.clone(), &key.namespace);
             if let Some(found) = api.get_metadata_opt(&key.name).await? {
                 self.pods().wrote(&key, version_of(&found.metadata));
@@ -138,7 +151,7 @@ impl Placements {
     /// Takes the gate off a pod that nothing asks a place for.
     async fn release(&self, pod: Arc<Pod>, asking: Option<&Asking>) -> Result<Ended, kube::Error> {
         let labels = asking.map(|asking| asking.labels_for(&pod.labels)).unwrap_or_default();
-        match self.gates.open(&pod, labels, None, Map::new()).await {
+        match self.gates.open(&pod, &opening(&pod, labels, None, Map::new())).await {
             Outcome::Written(_) => {
                 info!(pod = %pod.meta.key, "nothing asks where it goes: the gate is off");
                 Ok(Ended::Done)
@@ -164,7 +177,8 @@ impl Placements {
         };
         let mut labels = asking.labels_for(&pod.labels);
         labels.insert(GATE.to_owned(), json!(&*placement.group));
-        let outcome = self.gates.open(pod, labels, Some(placement), correction).await;
+        let opening = opening(pod, labels, Some(placement), correction);
+        let outcome = self.gates.open(pod, &opening).await;
         // If nobody knows whether it was done, its seat is nobody else's until somebody does.
         if let Outcome::Written(_) | Outcome::Unknown(_) = outcome {
             self.seatings.note_placed(at, pod, placement);
@@ -177,7 +191,7 @@ impl Placements {
             }
             Outcome::Unknown(error) => {
                 let mut in_doubt = self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
-                in_doubt.insert(pod.meta.key.clone(), at.clone());
+                in_doubt.insert(pod.meta.key.clone(), Doubt { owner: at.clone(), pod: pod.clone(), opening });
                 Err(error)
             }
             outcome => failed(outcome),
