@@ -16,6 +16,7 @@ pub mod gate;
 pub mod label;
 pub mod placing;
 pub mod repair;
+pub mod rollout;
 pub mod seating;
 pub mod workload;
 

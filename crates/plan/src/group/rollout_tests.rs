@@ -1,0 +1,114 @@
+//! Groups come one after another, and an edition that does harm takes one pod.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn name(edition: usize) -> EditionName {
+    (edition > 0).then(|| Arc::from(format!("e{edition}")))
+}
+
+fn pod(number: usize, group: usize, edition: usize) -> PodEdition {
+    PodEdition {
+        name: Arc::from(format!("p{number}")),
+        group,
+        edition: name(edition),
+        is_available: true,
+        is_protected: false,
+    }
+}
+
+fn facts(wanted: &[usize], pods: &[(usize, usize)]) -> Facts {
+    Facts {
+        wanted: wanted.iter().map(|edition| name(*edition)).collect(),
+        pods: pods.iter().enumerate().map(|(number, (group, edition))| pod(number, *group, *edition)).collect(),
+        others_down: 0,
+        most_away: 1,
+    }
+}
+
+#[test]
+fn groups_come_one_after_another() {
+    let mut known = facts(&[2, 2], &[(1, 1), (0, 1), (0, 1)]);
+    assert_eq!((known.turn(), known.next()), (0, Next::Change(1)));
+    known.pods[1].edition = name(2);
+    known.pods[1].is_available = false;
+    assert_eq!((known.turn(), known.next()), (0, Next::Wait), "until it is available");
+    known.pods[1].is_available = true;
+    assert_eq!(known.next(), Next::Change(2));
+    known.pods[2].edition = name(2);
+    assert_eq!((known.turn(), known.next()), (1, Next::Change(0)));
+    known.pods[0].edition = name(2);
+    assert_eq!((known.turn(), known.next()), (2, Next::Rest));
+}
+
+#[test]
+fn the_first_pod_of_a_group_goes_alone() {
+    let mut known = Facts { most_away: 3, ..facts(&[2], &[(0, 1), (0, 1), (0, 1)]) };
+    assert_eq!(known.next(), Next::Change(0));
+    (known.pods[0].edition, known.pods[0].is_available) = (name(2), false);
+    assert_eq!(known.next(), Next::Wait);
+    known.pods[0].is_available = true;
+    assert_eq!(known.next(), Next::Change(1));
+    (known.pods[1].edition, known.pods[1].is_available) = (name(2), false);
+    assert_eq!(known.next(), Next::Change(2), "now two may be away");
+}
+
+#[test]
+fn what_is_down_goes_first_and_a_fix_reaches_it() {
+    let mut known = facts(&[3], &[(0, 1), (0, 2)]);
+    // The edition before has broken it.
+    known.pods[1].is_available = false;
+    assert_eq!(known.next(), Next::Change(1));
+    known.others_down = 1;
+    assert_eq!(known.next(), Next::Wait, "something else is down");
+    known.others_down = 0;
+    known.pods[1].is_protected = true;
+    assert_eq!(known.next(), Next::Wait);
+}
+
+proptest! {
+    /// It ends with every pod at its edition, with never more away than allowed.
+    #[test]
+    fn all_pods_get_their_edition(
+        wanted in vec(0..3_usize, 1..5),
+        placed in vec((0..5_usize, 0..3_usize), 1..30),
+        most_away in 1..4_usize,
+    ) {
+        let placed: Vec<(usize, usize)> = placed.iter().map(|(group, edition)| (group % wanted.len(), *edition)).collect();
+        let mut known = Facts { most_away, ..facts(&wanted, &placed) };
+        let difference = placed.iter().filter(|(group, edition)| wanted[*group] != *edition).count();
+        let mut changes = 0;
+        loop {
+            match known.next() {
+                Next::Rest => break,
+                Next::Wait => {
+                    let down = known.pods.iter_mut().find(|pod| !pod.is_available).expect("something is waited for");
+                    down.is_available = true;
+                }
+                Next::Change(number) => {
+                    let group = known.pods[number].group;
+                    prop_assert!(known.pods.iter().all(|pod| pod.group >= group || !known.is_outdated(pod)));
+                    changes += 1;
+                    known.pods[number].edition = known.wanted[group].clone();
+                    known.pods[number].is_available = false;
+                    prop_assert!(known.pods.iter().filter(|pod| !pod.is_available).count() <= most_away);
+                }
+            }
+        }
+        prop_assert_eq!(changes, difference);
+    }
+
+    /// An edition that breaks every pod that gets it takes one, however many may be away.
+    #[test]
+    fn an_edition_that_does_harm_takes_one_pod(pods in 1..30_usize, most_away in 1..5_usize) {
+        let placed: Vec<(usize, usize)> = (0..pods).map(|number| (number % 3, 1)).collect();
+        let mut known = Facts { most_away, ..facts(&[2, 2, 2], &placed) };
+        while let Next::Change(number) = known.next() {
+            let pod = &mut known.pods[number];
+            (pod.edition, pod.is_available) = (name(2), false);
+        }
+        prop_assert_eq!(known.pods.iter().filter(|pod| !pod.is_available).count(), 1);
+    }
+}
