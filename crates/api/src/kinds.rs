@@ -228,6 +228,12 @@ pub const POD: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plur
 /// Revisions.
 pub const CONTROLLER_REVISION: KindInfo =
     KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+/// Claims of volumes.
+pub const PERSISTENT_VOLUME_CLAIM: KindInfo =
+    KindInfo { group: "", version: "v1", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };
+/// Volumes.
+pub const PERSISTENT_VOLUME: KindInfo =
+    KindInfo { group: "", version: "v1", kind: "PersistentVolume", plural: "persistentvolumes" };
 /// Definitions of kinds.
 pub const CUSTOM_RESOURCE_DEFINITION: KindInfo = KindInfo {
     group: "apiextensions.k8s.io",

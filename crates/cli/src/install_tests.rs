@@ -85,6 +85,9 @@ fn of_controllers(needed: &mut Needed) {
     for native in kinds::NATIVE {
         needed.of(native.at, "", &["get", "list", "watch", "patch"]);
     }
+    for kind in [kinds::PERSISTENT_VOLUME_CLAIM, kinds::PERSISTENT_VOLUME] {
+        needed.of(kind, "", &["get"]);
+    }
     // Pods that are not in the group that should have them are evicted.
     needed.of(kinds::POD, "/eviction", &["create"]);
     needed.of(kinds::POD, "/status", &["patch"]);

@@ -48,6 +48,7 @@ mod seated;
 mod standing;
 mod target;
 mod template;
+mod volumes;
 mod waits;
 
 pub use gatekeeper::{Admission, Gatekeeper, Made};

@@ -18,6 +18,7 @@ pub mod placing;
 pub mod repair;
 pub mod rollout;
 pub mod seating;
+pub mod volumes;
 pub mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};

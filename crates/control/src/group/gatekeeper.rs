@@ -17,14 +17,16 @@ use kube::Client;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::Group;
 use super::application::{Applicant, Applications, can_ask, is_served};
 use super::editions::{policy_name, shown};
-use super::guess::Guesses;
+use super::guess::{Guesses, NewPod};
 use super::owner::{OwnerKey, number_label, pods_of};
 use super::policy::Policy;
 use super::template::Templates;
+use super::volumes::Volumes;
 use crate::caches::{Caches, Subscription};
-use crate::slim::{Cached, Key};
+use crate::slim::{Cached, Key, Node};
 
 /// A template is read within this time: a pod waits meanwhile.
 const TEMPLATE_WITHIN: Duration = Duration::from_millis(500);
@@ -38,6 +40,8 @@ pub struct Gatekeeper {
     client: Client,
     templates: Templates,
     guesses: Guesses,
+    nodes: Subscription<Node>,
+    groups: Subscription<Group>,
 }
 
 /// What becomes of a new pod.
@@ -78,6 +82,8 @@ impl Gatekeeper {
             client,
             templates: Templates::default(),
             guesses: Guesses::default(),
+            nodes: caches.open().subscribe(life, |_| {}),
+            groups: caches.open().subscribe(life, |_| {}),
         }
     }
 
@@ -155,8 +161,12 @@ impl Gatekeeper {
             kind.and_then(|kind| own.get(number_label(kind.kind)?)).and_then(|number| number.parse::<usize>().ok());
         let ordinal = number.and_then(|number| number.checked_sub(start));
         let pods = pods_of(self.applications.pods(), &owner);
-        let group = self.guesses.guess(&propagation, &owner, &pods, (text(&pod["metadata"]["uid"]), ordinal))?;
         let groups = Division::of(&propagation.spec)?.groups().to_vec();
+        let volumes = Volumes { client: &self.client, nodes: &self.nodes, groups: &self.groups };
+        let read = volumes.allowed(namespace, pod, &groups);
+        let allowed = tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()?;
+        let new = NewPod { uid: text(&pod["metadata"]["uid"]), ordinal, allowed: allowed.as_ref() };
+        let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
         let value = template.map(|template| template.value.clone());
         let editions = Editions::of(&shown(&policy), &policy.spec, &groups, value.clone());
         let edition = editions.of_group(&group);

@@ -1,7 +1,7 @@
 //! Which group a new pod will probably get, as far as this replica knows. The leader decides; a pod that was made for another
 //! group than it gets is corrected or made anew, so a guess need only be right most of the time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,15 @@ use crate::slim::{Key, Pod};
 
 /// A guess counts for so long, whether its pod was seen or not: quotas and other webhooks refuse pods after us.
 const KEPT_FOR: Duration = Duration::from_secs(30);
+
+/// A pod that is about to be made.
+pub(super) struct NewPod<'p> {
+    pub(super) uid: &'p str,
+    /// Its number, if its owner numbers its pods.
+    pub(super) ordinal: Option<usize>,
+    /// The only groups that its volumes allow, by their places in the policy.
+    pub(super) allowed: Option<&'p BTreeSet<usize>>,
+}
 
 /// The last guesses.
 #[derive(Default)]
@@ -44,13 +53,13 @@ struct Guess {
 }
 
 impl Guesses {
-    /// The group of one more pod of an owner, which has these pods. `ordinal`: its number, if its owner numbers its pods.
+    /// The group of one more pod of an owner, which has these pods.
     pub(super) fn guess(
         &self,
         policy: &Policy<PropagationPolicySpec>,
         owner: &OwnerKey,
         pods: &[Arc<Pod>],
-        (uid, ordinal): (&str, Option<usize>),
+        NewPod { uid, ordinal, allowed }: NewPod<'_>,
     ) -> Option<Arc<str>> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +80,7 @@ impl Guesses {
         let unseen = made.iter().filter(|(uid, guess)| guess.owner == *owner && is_unseen(uid));
         let groups: Vec<Option<Arc<str>>> =
             live.iter().map(group_of).chain(unseen.map(|(_, guess)| Some(guess.group.clone()))).collect();
-        let group = probable_group(division, groups.iter().map(Option::as_deref), ordinal)?;
+        let group = probable_group(division, groups.iter().map(Option::as_deref), ordinal, allowed)?;
         made.insert(Arc::from(uid), Guess { owner: owner.clone(), group: group.clone(), at: now });
         Some(group)
     }

@@ -31,6 +31,7 @@ use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
 use super::seated::{Decided, Seatings, Stores};
+use super::volumes::Volumes;
 use super::waits::Waits;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
@@ -146,6 +147,24 @@ impl Placements {
             self.seatings.pod_changed(&key, BTreeSet::from([at.clone()]));
         }
         Ok(())
+    }
+
+    /// The only groups that the volumes of pods allow.
+    async fn allowed(
+        &self,
+        at: &OwnerKey,
+        pods: &BTreeMap<Arc<str>, Waiting<'_>>,
+        groups: &[Arc<str>],
+    ) -> Result<BTreeMap<Arc<str>, BTreeSet<usize>>, kube::Error> {
+        let stores = &self.seatings.stores;
+        let volumes = Volumes { client: &self.client, nodes: &stores.nodes, groups: &stores.groups };
+        let mut allowed = BTreeMap::new();
+        for (name, waiting) in pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()) {
+            if let Some(groups) = volumes.allowed_by(&at.namespace, &waiting.pod.claims, groups).await? {
+                allowed.insert(name.clone(), groups);
+            }
+        }
+        Ok(allowed)
     }
 
     /// Takes the gate off a pod that nothing asks a place for.
@@ -280,8 +299,9 @@ impl Placements {
             // Its template is told of soon, or its owner is gone, and so are the pods then.
             return Ok(Ended::Failed);
         };
+        let allowed = self.allowed(at, &pods, &groups).await?;
         let decided = match found {
-            Some(policy) => self.seatings.decide(at, &policy, numbering, &editions),
+            Some(policy) => self.seatings.decide(at, &policy, numbering, (&editions, &allowed)),
             None => Decided::Undivided,
         };
         let decisions = match decided {

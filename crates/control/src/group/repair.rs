@@ -29,6 +29,7 @@ use super::seated::Stores;
 use super::standing::{Standing, is_rolling_out, pods_of_application, state_of};
 use super::target::Targets;
 use super::template::{Template, Templates};
+use super::volumes::Volumes;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
@@ -61,6 +62,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 const FUTILE: Duration = Duration::from_secs(600);
 /// A move that is not seen by then was not done.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Of so many pods that are to be moved it is asked which volumes they have.
+const MOST_ASKED: usize = 10;
 
 /// The kinds whose pods are moved: those that make another for one that is evicted.
 const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
@@ -226,6 +230,33 @@ impl Repairs {
         Ok(found)
     }
 
+    /// Which moves the volumes of pods cannot follow, of the first ones.
+    async fn stuck(
+        &self,
+        at: &ApplicationKey,
+        pods: &[PodState],
+        moves: &[Move],
+        groups: &[Arc<str>],
+    ) -> Result<BTreeSet<(Arc<str>, usize)>, kube::Error> {
+        let volumes = Volumes { client: &self.client, nodes: &self.stores.nodes, groups: &self.stores.groups };
+        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &POD);
+        let mut stuck = BTreeSet::new();
+        for (number, known) in moves.iter().enumerate() {
+            let name = &pods[known.pod].name;
+            // The others' turn comes when these are where they belong.
+            if number >= MOST_ASKED {
+                stuck.insert((name.clone(), known.to));
+                continue;
+            }
+            let Some(pod) = api.get_opt(name).await?.and_then(|found| found.object.ok()) else { continue };
+            let allowed = volumes.allowed(&at.key.namespace, &pod, groups).await?;
+            if allowed.is_some_and(|allowed| !allowed.contains(&known.to)) {
+                stuck.insert((name.clone(), known.to));
+            }
+        }
+        Ok(stuck)
+    }
+
     /// The application as the API server has it, if it is still the same.
     async fn whole(&self, at: &ApplicationKey, asking: &Asking) -> Result<Option<Value>, kube::Error> {
         let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &at.kind);
@@ -347,7 +378,11 @@ impl Reconcile for Repairs {
         let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
         let targets = self.targets(&moves, &division, &template.value).await?;
         let facts = Facts { desired, available, pods, most_away: policy.most_away };
-        match next(&mut division, &facts, |_, group| targets.contains(&group)) {
+        let stuck = self.stuck(at, &facts.pods, &moves, division.groups()).await?;
+        let fits = |pod: &PodState, group: usize| {
+            targets.contains(&group) && !stuck.contains(&(pod.name.clone(), group))
+        };
+        match next(&mut division, &facts, fits) {
             Next::Rest => Ok(Ended::Again(NO_TARGET)),
             Next::Wait => Ok(Ended::Again(HELD)),
             Next::Evict(known) => {

@@ -134,7 +134,7 @@ impl Seatings {
         at: &OwnerKey,
         policy: &Policy<PropagationPolicySpec>,
         numbering: Numbering,
-        editions: &EditionsOfOwner,
+        (editions, allowed): (&EditionsOfOwner, &BTreeMap<Arc<str>, BTreeSet<usize>>),
     ) -> Decided {
         let made_by = (policy.meta.uid.clone(), policy.generation);
         let mut all = lock(&self.all);
@@ -153,6 +153,7 @@ impl Seatings {
             selector_of: &|group| self.stores.selector(group),
             suits: &|edition| editions.suits(&groups, edition),
             unrendered: editions.unrendered(),
+            allowed,
             are_kept: editions.are_kept,
         }))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::{Cached, Index, Interner, Meta, StringMap};
@@ -46,6 +47,8 @@ pub struct Pod {
     pub node_selector: StringMap,
     /// What keeps the scheduler from looking at it.
     pub scheduling_gates: Box<[Arc<str>]>,
+    /// Names of the claims of its volumes, while something keeps the scheduler from looking at it.
+    pub claims: Box<[Arc<str>]>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
     /// `status.phase`.
@@ -178,9 +181,32 @@ struct PodSpec {
     node_name: Option<String>,
     node_selector: BTreeMap<String, String>,
     scheduling_gates: Vec<SchedulingGate>,
+    volumes: Vec<VolumeWire>,
     affinity: Affinity,
     containers: Vec<ContainerWire>,
     readiness_gates: Vec<ReadinessGateWire>,
+}
+
+/// A volume, as far as it has a claim: one that is named, or one that is made for the pod alone.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeWire {
+    name: String,
+    persistent_volume_claim: Option<ClaimWire>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimWire {
+    claim_name: String,
+}
+
+impl VolumeWire {
+    fn claim(&self, pod: &str) -> Option<String> {
+        let named = self.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+        named.or_else(|| self.ephemeral.is_some().then(|| format!("{pod}-{}", self.name)))
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -387,6 +413,12 @@ impl Cached for Pod {
             node: spec.node().map(|node| strings.share(node)),
             is_bound: spec.node_name.is_some(),
             node_selector: StringMap::new(&spec.node_selector, strings),
+            claims: if spec.scheduling_gates.is_empty() {
+                Box::default()
+            } else {
+                let claims = spec.volumes.iter().filter_map(|volume| volume.claim(&meta.key.name));
+                claims.map(|claim| strings.share(&claim)).collect()
+            },
             scheduling_gates: spec.scheduling_gates.iter().map(|gate| strings.share(&gate.name)).collect(),
             created: seconds(metadata.creation_timestamp),
             phase: strings.share(&status.phase),

@@ -66,6 +66,8 @@ pub struct Known<'k> {
     pub suits: &'k dyn Fn(Option<&str>) -> Vec<Suits>,
     /// Groups that have no edition that renders, and why.
     pub unrendered: &'k BTreeMap<Arc<str>, String>,
+    /// The only groups that the volumes of a pod allow, by their places in the policy; of pods that have such volumes.
+    pub allowed: &'k BTreeMap<Arc<str>, BTreeSet<usize>>,
     /// Whether pods must not be replaced by others: those of Jobs, which count them as failed, and those that nothing owns.
     pub are_kept: bool,
 }
@@ -343,7 +345,9 @@ impl Placing {
         for (name, gated) in &waiting {
             let edition = gated.edition.as_deref();
             let suits = suits.entry(edition).or_insert_with(|| (known.suits)(edition)).clone();
-            let waits = Waiting { ordinal: gated.ordinal, suits, is_kept: known.are_kept, ..Waiting::default() };
+            let allowed = known.allowed.get(*name).cloned();
+            let waits =
+                Waiting { ordinal: gated.ordinal, suits, is_kept: known.are_kept, allowed, ..Waiting::default() };
             asked.push(((*name).clone(), waits));
         }
         let places = self.seating.place(&asked);
@@ -407,9 +411,13 @@ pub fn probable_group<'g>(
     division: &mut Division,
     groups_of_pods: impl Iterator<Item = Option<&'g str>>,
     ordinal: Option<usize>,
+    allowed: Option<&BTreeSet<usize>>,
 ) -> Option<Arc<str>> {
-    let group = match ordinal {
-        Some(ordinal) => division.group_at(ordinal)?,
+    let is_allowed = |group: &usize| allowed.is_none_or(|allowed| allowed.contains(group));
+    let seated = ordinal.and_then(|ordinal| division.group_at(ordinal)).filter(is_allowed);
+    let group = match seated {
+        Some(group) => group,
+        None if ordinal.is_some() && allowed.is_none() => return None,
         None => {
             let (mut counts, mut pods) = (vec![0; division.groups().len()], 1);
             for group in groups_of_pods {
@@ -421,7 +429,13 @@ pub fn probable_group<'g>(
                 found.into_iter().for_each(|group| counts[group] += 1);
             }
             let shares = division.counts(pods);
-            let open: Vec<usize> = (0..counts.len()).filter(|group| counts[*group] < shares[*group]).collect();
+            let mut open: Vec<usize> =
+                (0..counts.len()).filter(|group| counts[*group] < shares[*group] && is_allowed(group)).collect();
+            // Volumes come before seats.
+            if open.is_empty() {
+                open.extend(allowed.into_iter().flatten().copied().min_by_key(|group| counts.get(*group).copied()));
+                open.retain(|group| *group < counts.len());
+            }
             let seat = |group: &usize| division.seat_at(*group, counts[*group], pods).unwrap_or(usize::MAX);
             open.into_iter().min_by_key(seat)?
         }

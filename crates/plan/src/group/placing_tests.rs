@@ -61,7 +61,8 @@ fn all_groups(group: &str) -> Option<BTreeMap<String, String>> {
 /// Where no OverridePolicy is asked for.
 fn known<'k>(selector_of: &'k dyn Fn(&str) -> Option<BTreeMap<String, String>>) -> Known<'k> {
     static NONE: BTreeMap<Arc<str>, String> = BTreeMap::new();
-    Known { selector_of, suits: &|_| Vec::new(), unrendered: &NONE, are_kept: false }
+    static ANYWHERE: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
+    Known { selector_of, suits: &|_| Vec::new(), unrendered: &NONE, allowed: &ANYWHERE, are_kept: false }
 }
 
 fn name(number: usize) -> Arc<str> {
@@ -190,15 +191,18 @@ fn one_more_pod_probably_gets_the_next_free_seat() {
     let mut division = Division::of(&weights()).unwrap();
     let mut have: Vec<Arc<str>> = Vec::new();
     for expected in ["hangzhou", "beijing", "hangzhou", "beijing", "hangzhou"] {
-        let next = probable_group(&mut division, have.iter().map(|group| Some(&**group)), None).unwrap();
+        let next = probable_group(&mut division, have.iter().map(|group| Some(&**group)), None, None).unwrap();
         assert_eq!(&*next, expected);
         have.push(next);
     }
     let unknown = [None, Some("Beijing"), Some("elsewhere")];
-    assert_eq!(&*probable_group(&mut division, unknown.into_iter(), None).unwrap(), "hangzhou");
-    assert_eq!(&*probable_group(&mut division, std::iter::empty(), Some(3)).unwrap(), "beijing");
+    assert_eq!(&*probable_group(&mut division, unknown.into_iter(), None, None).unwrap(), "hangzhou");
+    assert_eq!(&*probable_group(&mut division, std::iter::empty(), Some(3), None).unwrap(), "beijing");
     let mut full = Division::of(&policy(json!({"numRange": [{"nodeGroupNames": ["north"], "max": 1}]}))).unwrap();
-    assert_eq!(probable_group(&mut full, [Some("north")].into_iter(), None), None);
+    assert_eq!(probable_group(&mut full, [Some("north")].into_iter(), None, None), None);
+    let only = BTreeSet::from([0]);
+    let volumes = probable_group(&mut division, std::iter::empty(), Some(0), Some(&only));
+    assert_eq!(volumes.as_deref(), Some("beijing"), "volumes come before seats");
 }
 
 #[test]

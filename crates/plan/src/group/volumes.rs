@@ -1,0 +1,50 @@
+//! Which volumes a pod has, and on which nodes they can be used.
+
+use serde_json::Value;
+
+/// The names of the PersistentVolumeClaims that a pod uses, those that are made for it alone included.
+#[must_use]
+pub fn claims_of(pod: &Value) -> Vec<String> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let claim = |volume: &Value| {
+        if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
+            return Some(claim.to_owned());
+        }
+        let is_own = volume["ephemeral"].is_object() && !name.is_empty();
+        is_own.then(|| format!("{name}-{}", volume["name"].as_str().unwrap_or_default()))
+    };
+    volumes.filter_map(claim).collect()
+}
+
+/// The node selector terms by which a PersistentVolume says on which nodes it can be used; none if on all.
+#[must_use]
+pub fn terms_of(volume: &Value) -> Option<Vec<Value>> {
+    let required = &volume["spec"]["nodeAffinity"]["required"];
+    required["nodeSelectorTerms"].as_array().cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_are_named_or_made_for_the_pod() {
+        let pod = json!({"metadata": {"name": "web-0"}, "spec": {"volumes": [
+            {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+            {"name": "config", "configMap": {"name": "c"}}]}});
+        assert_eq!(claims_of(&pod), ["data-web-0", "web-0-scratch"]);
+        assert_eq!(claims_of(&json!({})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_volume_without_affinity_can_be_used_everywhere() {
+        assert_eq!(terms_of(&json!({"spec": {}})), None);
+        let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]});
+        let bound = json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}});
+        assert_eq!(terms_of(&bound), Some(vec![term]));
+    }
+}
