@@ -70,7 +70,8 @@ impl Gate {
     /// known to be taken.
     async fn pod(&self, request: &Request) -> Vec<Value> {
         let Admission { gate, made } = self.gatekeeper.admit(&request.namespace, &request.object).await;
-        if gate.is_empty() || !self.placer.is_there().await {
+        // A pod that does not wait needs nobody.
+        if !gate.is_empty() && !self.placer.is_there().await {
             return Vec::new();
         }
         let Some(Made { patch, rendering, meaning }) = made else { return gate };

@@ -92,9 +92,13 @@ impl Webhooks {
         let asked = Arc::new(Notify::new());
         let wake = asked.clone();
         let gatekeeper = serves_groups.then(|| {
-            Arc::new(Gatekeeper::start(&shared.caches, &life, shared.plain.clone(), &namespace, move || {
-                wake.notify_one()
-            }))
+            Arc::new(Gatekeeper::start(
+                &shared.caches,
+                &life,
+                (shared.plain.clone(), shared.env.clone()),
+                &namespace,
+                move || wake.notify_one(),
+            ))
         });
         let gate = Arc::new(GateRegistration::new(Parts {
             plain: shared.plain.clone(),

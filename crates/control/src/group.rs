@@ -30,6 +30,7 @@ use crate::writes::outcome::{Outcome, Writer};
 mod adder;
 mod application;
 mod binding;
+mod budget;
 mod editions;
 pub mod extender;
 mod gatekeeper;
@@ -44,12 +45,16 @@ mod policy;
 mod quiet;
 mod release;
 mod repair;
+mod rollout;
 mod seated;
 mod standing;
 mod target;
 mod template;
+mod turns;
+mod versions;
 mod volumes;
 mod waits;
+mod wake;
 
 pub use gatekeeper::{Admission, Gatekeeper, Made};
 pub use release::release_all;
@@ -59,6 +64,7 @@ use labels::NodeLabels;
 use metrics::GroupMetrics;
 use placing::Placements;
 use repair::Repairs;
+use versions::PolicyHistory;
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -77,14 +83,24 @@ pub const FAMILY: Family = Family {
         Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Repairs::start(context), context) },
+        Controller {
+            reads: &[kinds::OVERRIDE_POLICY.at, kinds::CONTROLLER_REVISION],
+            start: |context| started(PolicyHistory::start(context), context),
+        },
     ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<GroupMetrics>(),
 };
 
 /// What says where pods go; what may ask for policies is read for the bindings too.
-const PLACEMENTS_READ: [KindInfo; 5] =
-    [kinds::PROPAGATION_POLICY.at, kinds::OVERRIDE_POLICY.at, kinds::NODE_GROUP.at, kinds::NODE, kinds::POD];
+const PLACEMENTS_READ: [KindInfo; 6] = [
+    kinds::PROPAGATION_POLICY.at,
+    kinds::OVERRIDE_POLICY.at,
+    kinds::CONTROLLER_REVISION,
+    kinds::NODE_GROUP.at,
+    kinds::NODE,
+    kinds::POD,
+];
 
 /// Policies, and what may ask for them.
 const BINDINGS_READ: [KindInfo; 3 + kinds::NATIVE.len()] = {

@@ -10,6 +10,7 @@
 pub mod binding;
 pub mod division;
 pub mod edition;
+pub mod editions;
 pub mod extender;
 pub mod filter;
 pub mod gate;
@@ -17,7 +18,9 @@ pub mod label;
 pub mod placing;
 pub mod repair;
 pub mod rollout;
+pub mod running;
 pub mod seating;
+pub mod version;
 pub mod volumes;
 pub mod workload;
 

@@ -99,6 +99,8 @@ mutants! {
     EndedKeepSeats,
     /// A pod is moved however many others are unavailable.
     MoveWithoutBudget,
+    /// A pod gets another edition however many others are unavailable.
+    EditionWithoutBudget,
 }
 
 /// Whether mistakes can be made in this build at all.

@@ -2,6 +2,7 @@
 
 mod asking;
 mod binding;
+mod editions;
 mod moves;
 mod placing;
 pub mod properties;

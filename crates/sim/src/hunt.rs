@@ -17,7 +17,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::SelectorForgotten | Mutant::SeatGivenTwice | Mutant::NumberForgotten | Mutant::StartForgotten => {
             &[GROUP]
         }
-        Mutant::MoveWithoutBudget => &[GROUP],
+        Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],

@@ -20,7 +20,39 @@ use crate::support::{MANAGER_USER, Manager, dapple, eventually, own_cluster_with
 const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
 const BINDING: &str = "groupmanagement.kubeedge.io/binding-propagationpolicy";
 /// The scheduler that asks us. The other one goes on beside it.
-const SCHEDULER: &str = "extended";
+pub(crate) const SCHEDULER: &str = "extended";
+
+/// What `dapple extender config` prints.
+pub(crate) async fn printed_config(cluster: &Cluster, address: &str) -> Value {
+    let url = format!("https://{}", address);
+    let kubeconfig = cluster.admin_kubeconfig().to_str().unwrap().to_owned();
+    eventually("there are certificates", || async {
+        let said = dapple(&["extender", "config", "--url", &url, "--kubeconfig", &kubeconfig]);
+        if !said.status.success() {
+            return Err(text(&said.stderr));
+        }
+        let printed = text(&said.stdout);
+        assert!(printed.starts_with("# Holds until 20"), "{printed}");
+        Ok(serde_saphyr::from_str(&printed).unwrap())
+    })
+    .await
+}
+
+/// Starts a scheduler of that configuration.
+pub(crate) async fn start_scheduler(cluster: &Cluster, mut config: Value) {
+    let kubeconfig = cluster.kubeconfig_for("system:kube-scheduler", &[]).await.unwrap();
+    config["leaderElection"] = json!({"leaderElect": false});
+    config["clientConnection"] = json!({"kubeconfig": kubeconfig});
+    config["profiles"] = json!([{"schedulerName": SCHEDULER}]);
+    let file = cluster.dir().join("extended.config");
+    std::fs::write(&file, config.to_string()).unwrap();
+    let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
+    let port = cluster.choose_port().unwrap();
+    let args =
+        [format!("--config={}", file.display()), "--bind-address=127.0.0.1".into(), format!("--secure-port={port}")];
+    let program = binaries.path(Binary::KubeScheduler).unwrap();
+    cluster.spawn_attached("extended-scheduler", program, &args, &[]).unwrap();
+}
 
 /// A cluster with groups of nodes, a manager, and a scheduler that asks it.
 struct Site {
@@ -64,41 +96,6 @@ impl Site {
         let weight = |group: &str, weight: i32| json!({"nodeGroupNames": [group], "weight": weight});
         let list = json!({"staticWeightList": [weight("beijing", 2), weight("hangzhou", 3)]});
         self.group_object("PropagationPolicy", name, list).await;
-    }
-
-    /// What `dapple extender config` prints.
-    async fn config(&self) -> Value {
-        let url = format!("https://{}", self.address);
-        let kubeconfig = self.cluster.admin_kubeconfig().to_str().unwrap().to_owned();
-        eventually("there are certificates", || async {
-            let said = dapple(&["extender", "config", "--url", &url, "--kubeconfig", &kubeconfig]);
-            if !said.status.success() {
-                return Err(text(&said.stderr));
-            }
-            let printed = text(&said.stdout);
-            assert!(printed.starts_with("# Holds until 20"), "{printed}");
-            Ok(serde_saphyr::from_str(&printed).unwrap())
-        })
-        .await
-    }
-
-    /// Starts a scheduler of that configuration.
-    async fn scheduler(&self, mut config: Value) {
-        let kubeconfig = self.cluster.kubeconfig_for("system:kube-scheduler", &[]).await.unwrap();
-        config["leaderElection"] = json!({"leaderElect": false});
-        config["clientConnection"] = json!({"kubeconfig": kubeconfig});
-        config["profiles"] = json!([{"schedulerName": SCHEDULER}]);
-        let file = self.cluster.dir().join("extended.config");
-        std::fs::write(&file, config.to_string()).unwrap();
-        let binaries = Upstream::obtain(&[Need::ControlPlane], Arc::new(Quiet)).await.unwrap();
-        let port = self.cluster.choose_port().unwrap();
-        let args = [
-            format!("--config={}", file.display()),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={port}"),
-        ];
-        let program = binaries.path(Binary::KubeScheduler).unwrap();
-        self.cluster.spawn_attached("extended-scheduler", program, &args, &[]).unwrap();
     }
 
     /// A Deployment whose pods come without the gate.
@@ -208,10 +205,10 @@ async fn pods_without_the_gate_are_divided_by_a_scheduler_that_asks() {
     let error = text(&said.stderr);
     assert!(!said.status.success() && error.contains("--extender-listen"), "{error}");
     let manager = site.manager();
-    let config = site.config().await;
+    let config = printed_config(&site.cluster, &site.address).await;
     let asker = Asker::new(&config, true).await;
     only_known_callers_are_answered(&config, &asker).await;
-    site.scheduler(config).await;
+    start_scheduler(&site.cluster, config).await;
 
     site.add_policy("spread").await;
     site.deploy("web", Some("spread"), 0).await;

@@ -4,6 +4,7 @@
 mod adopt;
 mod authors;
 mod commands;
+mod example;
 mod extender;
 mod fake;
 mod forgers;

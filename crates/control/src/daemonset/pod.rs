@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::{Gate, Held, PodState};
 use dapple_plan::daemonset::inplace::{
-    self, Intent, Progress, RESIZE_ANNOTATION, Resize, Running, STATE_ANNOTATION, changed_at, progress,
+    self, Intent, Progress, RESIZE_ANNOTATION, Resize, STATE_ANNOTATION, changed_at, progress,
 };
 use dapple_plan::daemonset::lifecycle::{NOT_READY_GATE, STATE_LABEL, State, is_fully_held, is_held};
 use dapple_plan::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
@@ -26,7 +26,7 @@ pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bo
         _ if is_unchangeable => Progress::Stuck,
         None if intent != Intent::Pending => Progress::Done,
         // At the beginning of time nothing has waited too long: when it will have is part of the answer.
-        state => progress(state, intent, &running(pod), resize(pod), i64::MIN),
+        state => progress(state, intent, &pod.running(), resize(pod), i64::MIN),
     };
     let hash = pod.labels.get_shared(HASH_LABEL).unwrap_or_else(|| Arc::from(""));
     let named = pod.annotations.get(REVISION_ANNOTATION);
@@ -59,19 +59,6 @@ pub(super) fn pod_state(set: &Set, pod: &Pod, names: &Names, is_unchangeable: bo
         },
         trouble: pod.trouble.clone(),
     }
-}
-
-/// Its containers as they run.
-pub(super) fn running(pod: &Pod) -> Vec<Running<'_>> {
-    let containers = pod.containers.iter();
-    containers
-        .map(|known| Running {
-            name: &known.name,
-            image: &known.image,
-            status_image: &known.status_image,
-            image_id: &known.image_id,
-        })
-        .collect()
 }
 
 /// Whether its cpu or memory are yet to be changed. Few pods have such a note.

@@ -19,7 +19,7 @@ use super::Set;
 use super::io::Io;
 use super::known::{Known, VariantsOfRevisions};
 use super::memory::{PodWrites, View};
-use super::pod::{intent, running};
+use super::pod::intent;
 use crate::slim::{Key, Pod};
 use crate::writes::client::is_not_leading;
 use crate::writes::outcome::{Outcome, exactly, outcome, version_of};
@@ -240,7 +240,7 @@ fn edit(
         now,
         state: pod.annotations.get(inplace::STATE_ANNOTATION),
         pending: pod.annotations.get(RESIZE_ANNOTATION).filter(|_| intent(pod) == Intent::Pending),
-        containers: &running(pod),
+        containers: &pod.running(),
         lifecycle: lifecycle.map(State::name),
     };
     inplace::edit(difference, &target)

@@ -323,6 +323,15 @@ impl Applications {
             || !self.pods.find(PODS_LABELLED, namespace).is_empty()
     }
 
+    /// All workloads that have a label of policies.
+    pub(super) fn labelled(&self) -> Vec<ApplicationKey> {
+        let of_kind = |(kind, workloads): &(KindInfo, Subscription<Application>)| {
+            let found = workloads.all_under(Application::LABELLED);
+            found.into_iter().map(|at| ApplicationKey { kind: *kind, key: at.meta.key.clone() }).collect::<Vec<_>>()
+        };
+        self.workloads.iter().flat_map(of_kind).collect()
+    }
+
     /// The namespaces in which something has a label of policies.
     pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
         let workloads = self.workloads.iter().flat_map(|(_, workloads)| workloads.values_of(Application::LABELLED));
@@ -371,6 +380,19 @@ impl Applications {
             };
         }
         topmost
+    }
+
+    /// The topmost of a workload and its owners, as far as they are known.
+    pub(super) fn topmost(&self, asking: &Asking) -> Asking {
+        let mut at = asking.clone();
+        for _ in 0..MOST_OWNERS {
+            let owner = at.owner.clone().filter(|owner| owner.can_ask);
+            match owner.and_then(|owner| self.by_uid(&at.meta.key.namespace, &owner.uid)) {
+                Some((_, above)) => at = above,
+                None => break,
+            }
+        }
+        at
     }
 
     /// Pods of nobody's that ask for a policy.

@@ -1,29 +1,33 @@
 //! The editions that pods of an owner get: what their OverridePolicy makes of their template, by group, and whether the API
 //! server takes it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
 use dapple_api::kinds::NATIVE_JOB;
 use dapple_plan::group::binding::{Pair, Situation};
-use dapple_plan::group::edition::{Correction, Editions};
+use dapple_plan::group::edition::Correction;
+use dapple_plan::group::editions::Editions;
 use dapple_plan::group::seating::Suits;
 use dapple_plan::node::Labels;
 use dapple_plan::proof::{Answer, is_to_ask};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use super::application::Applications;
+use super::application::{Applications, Asking};
 use super::owner::OwnerKey;
 use super::policy::Policy;
+use super::standing::{MOVED, pods_of_application};
 use super::template::Templates;
+use super::turns::{Availability, Turns};
+use super::versions::Versions;
 use crate::caches::store::Store;
 use crate::env::Env;
 use crate::proof::ask;
-use crate::slim::Key;
+use crate::slim::{Key, Pod};
 use crate::writes::outcome::Writer;
 
 /// Answers are kept of so many renderings.
@@ -34,7 +38,17 @@ pub(super) struct Editioner {
     pub(super) client: Client,
     pub(super) env: Env,
     pub(super) templates: Templates,
+    pub(super) versions: Versions,
+    turns: Turns,
     answers: Mutex<BTreeMap<Arc<str>, Answer>>,
+}
+
+/// What is known of applications, policies and pods.
+#[derive(Clone, Copy)]
+pub(super) struct World<'a> {
+    pub(super) applications: &'a Applications,
+    pub(super) overrides: &'a Store<Policy<OverridePolicySpec>>,
+    pub(super) pods: &'a Store<Pod>,
 }
 
 /// The editions of an owner's pods.
@@ -102,37 +116,62 @@ pub(super) fn shown(policy: &Policy<OverridePolicySpec>) -> String {
 }
 
 impl Editioner {
-    pub(super) fn new(client: Client, env: Env) -> Self {
-        Self { client, env, templates: Templates::default(), answers: Mutex::default() }
+    pub(super) fn new(client: Client, env: Env, versions: Versions) -> Self {
+        let (templates, turns) = (Templates::default(), Turns::default());
+        Self { client, env, templates, versions, turns, answers: Mutex::default() }
     }
 
-    /// What policies make of an owner's pods in these groups. `asking` has the labels of what asks for each pod. None if their
-    /// template is not known.
-    pub(super) async fn of_owner<'l, L: Labels + 'l>(
+    /// What policies make of new pods of an owner in these groups, as far as the turn of each has come. `asking` is what asks for
+    /// each pod. None if their template is not known.
+    pub(super) async fn of_owner<'l>(
         &self,
-        applications: &Applications,
-        overrides: &Store<Policy<OverridePolicySpec>>,
+        world: World<'_>,
         at: &OwnerKey,
-        asking: impl Iterator<Item = &'l L>,
+        asking: impl Iterator<Item = &'l Asking>,
         groups: &[Arc<str>],
     ) -> Result<Option<EditionsOfOwner>, kube::Error> {
-        let names: BTreeSet<&str> = asking.filter_map(|labels| policy_name(labels)).collect();
+        let names: BTreeMap<&str, &Asking> =
+            asking.filter_map(|asking| Some((policy_name(&asking.labels)?, asking))).collect();
         let (mut by_policy, mut unrendered) = (BTreeMap::new(), BTreeMap::new());
-        for name in names {
+        for (name, asking) in names {
             let key = Key { namespace: at.namespace.clone(), name: Arc::from(name) };
             // One that is gone is not confirmed for long: then its pods wait.
-            let Some(policy) = overrides.get(&key) else { return Ok(None) };
-            let Some(editions) = self.of_policy(applications, at, &policy, groups).await? else { return Ok(None) };
+            let Some(policy) = world.overrides.get(&key) else { return Ok(None) };
+            let Some(mut editions) = self.of_policy(world.applications, at, &policy, groups).await? else {
+                return Ok(None);
+            };
+            self.hold(world, (at, asking), &policy, (groups, &mut editions)).await?;
+            // What it keeps was proved when it was the newest, perhaps by another leader.
+            self.prove(at, &policy, groups, &mut editions).await?;
             unrendered.extend(editions.unrendered.clone());
             by_policy.insert(key.name, editions);
         }
-        let kind = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid)).map(|(kind, _)| kind);
+        let kind = at.uid().and_then(|uid| world.applications.by_uid(&at.namespace, uid)).map(|(kind, _)| kind);
         let are_kept = at.is_nobody() || kind == Some(NATIVE_JOB.at);
         Ok(Some(EditionsOfOwner { by_policy, unrendered, are_kept }))
     }
 
-    /// What a policy makes of an owner's pods in these groups, each rendering proved by a dry run.
-    async fn of_policy(
+    /// Has groups of an application keep earlier editions whose turn has not come.
+    async fn hold(
+        &self,
+        world: World<'_>,
+        (at, asking): (&OwnerKey, &Asking),
+        policy: &Policy<OverridePolicySpec>,
+        (groups, editions): (&[Arc<str>], &mut Editions),
+    ) -> Result<(), kube::Error> {
+        let namespace = &at.namespace;
+        let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind.kind);
+        let template = self.templates.get(&self.client, world.applications, at).await?;
+        // Pods of the others are never changed once they are placed.
+        let (true, Some(template)) = (kind.is_some_and(|kind| MOVED.contains(&kind)), template) else { return Ok(()) };
+        let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
+        let pods = || pods_of_application(world.applications, world.pods, namespace, asking);
+        self.turns.hold(&asking.meta.uid, policy, pods, available, (groups, editions));
+        Ok(())
+    }
+
+    /// What a policy makes of an owner's pods in these groups: of each the newest edition that the API server takes.
+    pub(super) async fn of_policy(
         &self,
         applications: &Applications,
         at: &OwnerKey,
@@ -144,17 +183,32 @@ impl Editioner {
             return Ok(None);
         }
         let template = template.map(|template| template.value.clone());
-        let mut editions = Editions::of(&shown(policy), &policy.spec, groups, template);
-        let Some(template) = editions.template.clone() else { return Ok(Some(editions)) };
-        for group in groups {
-            let edition = editions.of_group(group);
-            let (Some(name), Ok(rendering)) = (&edition.name, edition.render(&template)) else { continue };
-            let meaning: Arc<str> = Arc::from(format!("{at} {name} {}", policy.meta.uid));
-            if let Some(text) = self.refusal(at, meaning, &rendering).await? {
-                editions.unrendered.insert(group.clone(), text);
+        let mut editions = Editions::of(&shown(policy), &self.versions.specs(policy), groups, template);
+        self.prove(at, policy, groups, &mut editions).await?;
+        Ok(Some(editions))
+    }
+
+    /// Asks the API server about each rendering that counts. In place of one that is refused the one before it counts.
+    async fn prove(
+        &self,
+        at: &OwnerKey,
+        policy: &Policy<OverridePolicySpec>,
+        groups: &[Arc<str>],
+        editions: &mut Editions,
+    ) -> Result<(), kube::Error> {
+        let Some(template) = editions.template.clone() else { return Ok(()) };
+        for group in groups.iter().filter(|group| !editions.unrendered.contains_key(*group)).collect::<Vec<_>>() {
+            loop {
+                let edition = editions.of_group(group);
+                let (Some(name), Ok(rendering)) = (&edition.name, edition.render(&template)) else { break };
+                let meaning: Arc<str> = Arc::from(format!("{at} {name} {}", policy.meta.uid));
+                let Some(text) = self.refusal(at, meaning, &rendering).await? else { break };
+                if !editions.pass_over(group, text) {
+                    break;
+                }
             }
         }
-        Ok(Some(editions))
+        Ok(())
     }
 
     /// Why pods of this rendering would not be taken, or are not known to be.
@@ -169,7 +223,7 @@ impl Editioner {
         if is_to_ask(&answers(), &meaning, now) {
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": rendering["metadata"], "spec": rendering["spec"]});
             pod["metadata"]["generateName"] = "dapple-dry-run-".into();
-            let pods = Api::<Pod>::namespaced(self.client.clone(), &at.namespace);
+            let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.namespace);
             let answer = ask(&Writer::new(&self.client, &pods), &pod, &self.env).await?;
             let mut answers = answers();
             if answers.len() >= MOST_ANSWERS {

@@ -9,7 +9,7 @@ use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
-use dapple_plan::group::edition::Editions;
+use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate;
 use dapple_plan::group::placing::PodRule;
 use dapple_plan::node::Labels;
@@ -18,14 +18,19 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Group;
-use super::application::{Applicant, Applications, can_ask, is_served};
+use super::application::{Applicant, Applications, Asking, can_ask, is_served};
 use super::editions::{policy_name, shown};
 use super::guess::{Guesses, NewPod};
 use super::owner::{OwnerKey, number_label, pods_of};
 use super::policy::Policy;
-use super::template::Templates;
+use super::seated::all_groups_of;
+use super::standing::{MOVED, pods_of_application};
+use super::template::{Template, Templates};
+use super::turns::{Availability, Turns};
+use super::versions::Versions;
 use super::volumes::Volumes;
 use crate::caches::{Caches, Subscription};
+use crate::env::Env;
 use crate::slim::{Cached, Key, Node};
 
 /// A template is read within this time: a pod waits meanwhile.
@@ -42,6 +47,9 @@ pub struct Gatekeeper {
     guesses: Guesses,
     nodes: Subscription<Node>,
     groups: Subscription<Group>,
+    versions: Versions,
+    turns: Turns,
+    env: Env,
 }
 
 /// What becomes of a new pod.
@@ -69,7 +77,7 @@ impl Gatekeeper {
     pub fn start(
         caches: &Caches,
         life: &CancellationToken,
-        client: Client,
+        (client, env): (Client, Env),
         own_namespace: &str,
         on_change: impl Fn() + Clone + Send + 'static,
     ) -> Self {
@@ -84,6 +92,9 @@ impl Gatekeeper {
             guesses: Guesses::default(),
             nodes: caches.open().subscribe(life, |_| {}),
             groups: caches.open().subscribe(life, |_| {}),
+            versions: Versions::subscribe(caches, life, |_| {}),
+            turns: Turns::default(),
+            env,
         }
     }
 
@@ -116,15 +127,21 @@ impl Gatekeeper {
         let owners = pod["metadata"]["ownerReferences"].as_array();
         let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
         let own = labels_of(pod);
-        let Some(owner) = owner else { return self.of_labels(namespace, pod, &own).await };
+        let Some(owner) = owner else { return self.of_labels(namespace, pod, &own, None).await };
         let (kind, version) = (text(&owner["kind"]), text(&owner["apiVersion"]));
-        // Pods of DaemonSets belong to their nodes.
-        if kind == NATIVE_DAEMON_SET.at.kind || !can_ask(version, kind) {
+        if !can_ask(version, kind) {
             return Admission::default();
+        }
+        // Pods of DaemonSets belong to their nodes: they never wait.
+        if kind == NATIVE_DAEMON_SET.at.kind {
+            let made = self.make_daemon(namespace, pod, text(&owner["uid"])).await;
+            return Admission { gate: Vec::new(), made };
         }
         let known = self.applications.by_uid(namespace, text(&owner["uid"]));
         match known.map(|(_, owner)| self.applications.application_of(&owner)) {
-            Some(Applicant::Is(application)) => self.of_labels(namespace, pod, &application.labels).await,
+            Some(Applicant::Is(application)) => {
+                self.of_labels(namespace, pod, &application.labels, Some(&application)).await
+            }
             Some(Applicant::None) => Admission::default(),
             // The leader finds out.
             Some(Applicant::Unknown) | None => {
@@ -133,17 +150,29 @@ impl Gatekeeper {
         }
     }
 
-    /// What becomes of a pod whose application has these labels.
-    async fn of_labels(&self, namespace: &str, pod: &Value, labels: &(dyn Labels + Sync)) -> Admission {
+    /// What becomes of a pod whose application has these labels. Without one, it is its own.
+    async fn of_labels(
+        &self,
+        namespace: &str,
+        pod: &Value,
+        labels: &(dyn Labels + Sync),
+        application: Option<&Asking>,
+    ) -> Admission {
         let gate = gate::patch(pod, gate::Applicant::Of(labels));
         if gate.is_empty() {
             return Admission::default();
         }
-        Admission { made: self.make(namespace, pod, labels).await, gate }
+        Admission { made: self.make(namespace, pod, labels, application).await, gate }
     }
 
     /// The pod as the edition of the group has it that it will probably get. None if that is not known, or does not apply.
-    async fn make(&self, namespace: &str, pod: &Value, labels: &(dyn Labels + Sync)) -> Option<Made> {
+    async fn make(
+        &self,
+        namespace: &str,
+        pod: &Value,
+        labels: &(dyn Labels + Sync),
+        application: Option<&Asking>,
+    ) -> Option<Made> {
         let PodRule::Divide(propagation) = PodRule::of(labels) else { return None };
         let propagation = self.propagations.get(&Key::new(namespace, propagation))?;
         let policy = self.overrides.get(&Key::new(namespace, policy_name(labels)?))?;
@@ -167,8 +196,11 @@ impl Gatekeeper {
         let allowed = tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()?;
         let new = NewPod { uid: text(&pod["metadata"]["uid"]), ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
-        let value = template.map(|template| template.value.clone());
-        let editions = Editions::of(&shown(&policy), &policy.spec, &groups, value.clone());
+        let value = template.as_ref().map(|template| template.value.clone());
+        let mut editions = Editions::of(&shown(&policy), &self.versions.specs(&policy), &groups, value.clone());
+        if let Some((application, template)) = application.zip(template) {
+            self.hold(application, &template, &policy, (&groups, &mut editions));
+        }
         let edition = editions.of_group(&group);
         let rendering = edition.render(value.as_deref().unwrap_or(pod)).ok()?;
         let name = edition.name.clone()?;
@@ -176,6 +208,43 @@ impl Gatekeeper {
         let patch = gate::patch_made(pod, &made, labels);
         let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
         Some(Made { patch, rendering, meaning })
+    }
+
+    /// A pod of a DaemonSet, as the groups of its node have it. None if that is not known, or does not apply.
+    async fn make_daemon(&self, namespace: &str, pod: &Value, owner: &str) -> Option<Made> {
+        let (_, set) = self.applications.by_uid(namespace, owner)?;
+        let Applicant::Is(application) = self.applications.application_of(&set) else { return None };
+        let policy = self.overrides.get(&Key::new(namespace, policy_name(&application.labels)?))?;
+        let groups = [all_groups_of(&self.nodes, &self.groups, &node_of(pod)?)];
+        let owner = OwnerKey::of_new(namespace, pod, &labels_of(pod));
+        let read = self.templates.get(&self.client, &self.applications, &owner);
+        let template = tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()??.value.clone();
+        let specs = [policy.spec.clone()];
+        let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.clone()));
+        let edition = editions.of_group(&groups[0]);
+        let (name, rendering) = (edition.name.clone()?, edition.render(&template).ok()?);
+        let made = editions.make(pod, &groups[0]).ok()?;
+        let patch = gate::patch_ungated(pod, &made, &application.labels);
+        let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
+        Some(Made { patch, rendering, meaning })
+    }
+
+    /// Has groups of an application keep earlier editions whose turn has not come.
+    fn hold(
+        &self,
+        application: &Asking,
+        template: &Template,
+        policy: &Policy<OverridePolicySpec>,
+        of_groups: (&[Arc<str>], &mut Editions),
+    ) {
+        let namespace = &policy.meta.key.namespace;
+        let kind = self.applications.by_uid(namespace, &application.meta.uid).map(|(kind, _)| kind.kind);
+        // Pods of the others are never changed once they are placed.
+        if kind.is_some_and(|kind| MOVED.contains(&kind)) {
+            let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
+            let pods = || pods_of_application(&self.applications, self.applications.pods(), namespace, application);
+            self.turns.hold(&application.meta.uid, policy, pods, available, of_groups);
+        }
     }
 
     /// The namespaces in which there is a policy, or something with one of the four labels.
@@ -190,6 +259,18 @@ impl Gatekeeper {
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
+}
+
+/// The node that a pod of a DaemonSet is for: its affinity names it before the scheduler has seen the pod.
+fn node_of(pod: &Value) -> Option<String> {
+    let terms = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
+    let named = |term: &'_ Value| -> Option<String> {
+        let fields = term["matchFields"].as_array()?;
+        Some(fields.iter().find(|field| field["key"] == "metadata.name")?["values"][0].as_str()?.to_owned())
+    };
+    // Each of its terms names it, beside what the template asks for.
+    let names: BTreeSet<Option<String>> = pod.pointer(terms)?.as_array()?.iter().map(named).collect();
+    names.into_iter().next().flatten()
 }
 
 fn labels_of(pod: &Value) -> BTreeMap<String, String> {

@@ -12,6 +12,7 @@ use crate::metrics::FamilyMetrics;
 pub(super) struct GroupMetrics {
     placements: Counter,
     moves: Counter,
+    changes: Counter,
     refused: Counter,
     gated: Gauge,
     oldest: Gauge<f64, AtomicU64>,
@@ -22,13 +23,16 @@ impl FamilyMetrics for GroupMetrics {
         let metrics = Self {
             placements: Counter::default(),
             moves: Counter::default(),
+            changes: Counter::default(),
             refused: Counter::default(),
             gated: Gauge::default(),
             oldest: Gauge::default(),
         };
         registry.register("group_placements", "Pods that were given a group", metrics.placements.clone());
         registry.register("group_moves", "Pods evicted to be placed where they belong", metrics.moves.clone());
-        let help = "Evictions of pods that do not belong where they are, refused by a PodDisruptionBudget";
+        let help = "Running pods that were given another edition, where they run or by eviction";
+        registry.register("group_edition_changes", help, metrics.changes.clone());
+        let help = "Evictions and restarts of pods that a PodDisruptionBudget refused";
         registry.register("group_evictions_refused", help, metrics.refused.clone());
         registry.register("group_gated_pods", "Pods that wait behind the scheduling gate", metrics.gated.clone());
         let help = "Age of the oldest pod that waits behind the scheduling gate";
@@ -46,6 +50,11 @@ impl GroupMetrics {
     /// A pod was evicted to be placed where it belongs.
     pub(super) fn moved(&self) {
         self.moves.inc();
+    }
+
+    /// A running pod was given another edition.
+    pub(super) fn changed(&self) {
+        self.changes.inc();
     }
 
     /// A pod may not be evicted.

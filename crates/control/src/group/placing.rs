@@ -24,13 +24,14 @@ use tracing::{debug, info};
 
 use super::adder::{Adder, PLACEMENTS, on_group, on_node, on_pod, on_policy};
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
-use super::editions::{Editioner, EditionsOfOwner};
+use super::editions::{Editioner, EditionsOfOwner, World};
 use super::gates::{Gates, opening};
 use super::lookup::Lookup;
 use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
 use super::seated::{Decided, Seatings, Stores};
+use super::versions::Versions;
 use super::volumes::Volumes;
 use super::waits::Waits;
 use super::{BACKOFF, Group};
@@ -108,7 +109,11 @@ impl Placements {
             }),
             propagations: context.caches.open().subscribe(&context.stop, on_policy(adder.clone())),
             overrides: context.caches.open().subscribe(&context.stop, on_policy(adder)),
-            editions: Editioner::new(context.client.clone(), context.env.clone()),
+            editions: Editioner::new(
+                context.client.clone(),
+                context.env.clone(),
+                Versions::subscribe(&context.caches, &context.stop, |_| {}),
+            ),
             gates: Gates { client: context.client.clone(), pods: stores.pods.clone() },
             counted: counted_gated(context, &stores.pods),
             waits: Waits::new(context.recorder.clone(), stores.pods),
@@ -293,9 +298,9 @@ impl Placements {
         let found = self.propagations.get(&key);
         let division = found.as_ref().and_then(|policy| Division::of(&policy.spec));
         let groups = division.map(|division| division.groups().to_vec()).unwrap_or_default();
-        let askings = pods.values().map(|waiting| &waiting.asking.labels);
-        let Some(editions) = self.editions.of_owner(&self.applications, &self.overrides, at, askings, &groups).await?
-        else {
+        let askings = pods.values().map(|waiting| waiting.asking);
+        let world = World { applications: &self.applications, overrides: &self.overrides, pods: self.pods() };
+        let Some(editions) = self.editions.of_owner(world, at, askings, &groups).await? else {
             // Its template is told of soon, or its owner is gone, and so are the pods then.
             return Ok(Ended::Failed);
         };
@@ -436,6 +441,7 @@ impl Reconcile for Placements {
         groups.synced(term).await;
         self.propagations.synced(term).await;
         self.overrides.synced(term).await;
+        self.editions.versions.synced(term).await;
         self.applications.synced(term).await;
         // Without a term, this process only follows.
         if term != 0 {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds;
@@ -34,9 +35,24 @@ pub(super) struct Policy<S> {
     pub(super) is_suspended: bool,
     /// So many pods of an application may be away at once.
     pub(super) most_away: usize,
-    pub(super) spec: S,
+    /// The groups that come first when what it says changes, in this order. The others follow by name.
+    pub(super) rollout_order: Vec<String>,
+    pub(super) spec: Arc<S>,
 }
 
+impl<S> Policy<S> {
+    /// Groups, or several with commas between them, in the order in which what the policy says reaches them.
+    pub(super) fn ordered(&self, groups: &[Arc<str>]) -> Vec<Arc<str>> {
+        let is_named = |groups: &str, known: &String| groups.split(',').any(|group| group.eq_ignore_ascii_case(known));
+        let place = |groups: &str| self.rollout_order.iter().position(|known| is_named(groups, known));
+        let mut ordered = groups.to_vec();
+        ordered.sort_by_key(|group| (place(group).unwrap_or(usize::MAX), group.to_ascii_lowercase()));
+        ordered
+    }
+}
+
+/// Annotation of a policy: the groups that come first when what it says changes, with commas between them.
+const ROLLOUT_ORDER: &str = "dapple.dev/rollout-order";
 /// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
 const SUSPEND: &str = "dapple.dev/suspend";
 /// Annotation of a policy: so many pods of an application may be away at once, by default one.
@@ -68,12 +84,14 @@ impl<S: PolicySpec> Cached for Policy<S> {
     fn slim(meta: Meta, wire: PolicyWire<S>, _: &mut Interner) -> Self {
         let PolicyMeta { generation, annotations } = wire.metadata;
         let most_away = annotations.get(ROLLOUT_MAX).and_then(|most| most.parse().ok());
+        let order = annotations.get(ROLLOUT_ORDER).into_iter().flat_map(|order| order.split(','));
         Self {
             meta,
             generation,
             is_suspended: annotations.get(SUSPEND).is_some_and(|said| said == "true"),
             most_away: most_away.filter(|most| *most > 0).unwrap_or(1),
-            spec: wire.spec,
+            rollout_order: order.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
+            spec: Arc::new(wire.spec),
         }
     }
 

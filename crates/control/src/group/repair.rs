@@ -1,217 +1,188 @@
-//! Moves pods to the groups that should have them: what [`dapple_plan::group::repair`] decides, one eviction after another.
+//! Brings pods to the groups and editions that they should have: what [`dapple_plan::group::repair`] and
+//! [`dapple_plan::group::rollout`] decide, one pod after another.
 //!
-//! Pods come to be misplaced when a policy changes, or when they were made while dapple was away. Nothing is remembered of a move
+//! Pods come to be misplaced when a policy changes, or when they were made while dapple was away. Nothing is remembered of a step
 //! but until it is seen: whether the last has done harm is read off the pods.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_api::group::PropagationPolicySpec;
-use dapple_api::kinds::POD;
+use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
+use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
-use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, misplaced, next};
+use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, groups_of, misplaced, next};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
-use tokio::time::Instant;
 use tracing::info;
 
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
+use super::budget::{Budget, PACE, Step};
+use super::editions::Editioner;
 use super::metrics::GroupMetrics;
 use super::owner::OwnerKey;
 use super::policy::Policy;
 use super::quiet::Quiet;
 use super::seated::Stores;
-use super::standing::{Standing, is_rolling_out, pods_of_application, state_of};
+use super::standing::{MOVED, Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
 use super::target::Targets;
-use super::template::{Template, Templates};
+use super::template::Template;
+use super::turns::Availability;
+use super::versions::Versions;
 use super::volumes::Volumes;
+use super::wake::{Waker, on_group, on_node, on_pod, on_policy};
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
-use crate::caches::store::Change;
 use crate::env::Env;
 use crate::failing::Failure;
-use crate::family::{ControllerContext, RepairLimits};
-use crate::metrics::Metrics;
+use crate::family::ControllerContext;
 use crate::observed::Observed;
-use crate::queue::{Ended, Queue, Urgency};
+use crate::queue::{Ended, Queue};
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
 
 /// How soon to look again where our view is behind.
-const ECHO: Duration = Duration::from_millis(500);
-/// An application is looked at no more often.
-const PACE: Duration = Duration::from_secs(2);
+pub(super) const ECHO: Duration = Duration::from_millis(500);
 /// How soon to look again where something else has to end first.
-const HELD: Duration = Duration::from_secs(5);
+pub(super) const HELD: Duration = Duration::from_secs(5);
 /// How soon to look again where a PodDisruptionBudget is in the way.
-const REFUSED: Duration = Duration::from_secs(10);
+pub(super) const REFUSED: Duration = Duration::from_secs(10);
 /// How soon to look again where there is no node to move pods to.
-const NO_TARGET: Duration = Duration::from_secs(30);
-/// A leader moves nothing before it has led for so long.
-const LEADS_SINCE: Duration = Duration::from_secs(60);
-/// The limit of moves in the cluster is counted over this time.
-const MINUTE: Duration = Duration::from_secs(60);
-/// An application whose last move has not helped is left alone for so long.
-const FUTILE: Duration = Duration::from_secs(600);
-/// A move that is not seen by then was not done.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
-
+pub(super) const NO_TARGET: Duration = Duration::from_secs(30);
 /// Of so many pods that are to be moved it is asked which volumes they have.
 const MOST_ASKED: usize = 10;
 
-/// The kinds whose pods are moved: those that make another for one that is evicted.
-const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
-
 /// The controller. Its keys are applications.
 pub(super) struct Repairs {
-    client: Client,
-    env: Env,
+    pub(super) client: Client,
+    pub(super) env: Env,
     own_namespace: Arc<str>,
     recorder: Arc<Recorder>,
-    counted: Arc<GroupMetrics>,
-    limits: RepairLimits,
+    pub(super) counted: Arc<GroupMetrics>,
     applications: Arc<Applications>,
     propagations: Subscription<Policy<PropagationPolicySpec>>,
-    stores: Stores,
-    templates: Templates,
-    quiet: Arc<Quiet>,
-    memory: Mutex<Memory>,
+    pub(super) overrides: Subscription<Policy<OverridePolicySpec>>,
+    pub(super) stores: Stores,
+    pub(super) editions: Editioner,
+    pub(super) budget: Budget,
     subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
 }
 
-/// What is remembered from look to look, and only while this process leads.
-#[derive(Default)]
-struct Memory {
-    term: u64,
-    leads_since: Option<Instant>,
-    /// When pods were moved in the last minute.
-    moves: VecDeque<Instant>,
-    looked: BTreeMap<ApplicationKey, Instant>,
-    /// How applications stood when a pod of theirs was last moved, and when that was.
-    moved: BTreeMap<ApplicationKey, (Stage, Instant)>,
-    /// The UIDs of pods that were evicted, until that is seen.
-    evicted: BTreeMap<Arc<str>, Instant>,
+/// An application's pods, all of one revision.
+pub(super) struct View {
+    pub(super) owner: OwnerKey,
+    pub(super) template: Arc<Template>,
+    /// Those that live.
+    pub(super) pods: Vec<Arc<Pod>>,
+    pub(super) available: Availability,
+    /// How many are leaving nodes that are not well.
+    pub(super) stranded: usize,
+}
+
+/// What comes of a look at where pods are.
+enum Looked {
+    /// This was done, or is waited for: nothing else is.
+    Busy(Ended),
+    /// Nothing can be done. These pods are not where they belong.
+    Rest(BTreeSet<Arc<str>>),
+}
+
+/// A pod that is evicted, and why.
+pub(super) struct Eviction<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) step: Step,
+    pub(super) stage: Stage,
+    /// What people are told of it.
+    pub(super) reason: &'static str,
+    pub(super) note: String,
 }
 
 impl Repairs {
-    /// Subscribes to all that says where pods belong.
+    /// Subscribes to all that says where pods belong, and how they should be.
     pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<ApplicationKey>>) {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let pods = context.caches.open().indexed_by([Pod::BY_OWNER, Pod::BY_NODE]);
         let (nodes, groups) = (context.caches.open::<Node>(), context.caches.open::<Group>());
         let stores = Stores { pods: pods.store(), nodes: nodes.store(), groups: groups.store() };
         let quiet = Arc::new(Quiet::new(stores.groups.clone()));
-        let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone() };
-        let told = adder.clone();
+        let waker = Waker { name: Self::NAME, queue: queue.clone(), metrics: context.metrics.clone() };
+        let told = waker.clone();
         let applications =
             Arc::new(Applications::subscribe(&context.caches, &context.stop, move |at: ApplicationKey| told.add(at)));
         let (of_nodes, of_groups) = (quiet.clone(), quiet.clone());
+        let mut wake_by_node = on_node(&applications, stores.pods.clone(), waker.clone());
+        let mut wake_by_group = on_group(&applications, waker.clone());
         let subscriptions = (
-            pods.subscribe(&context.stop, on_pod(&applications, adder.clone())),
-            nodes.subscribe(&context.stop, move |change| of_nodes.on_node(change)),
-            groups.subscribe(&context.stop, move |change| of_groups.on_group(change)),
+            pods.subscribe(&context.stop, on_pod(&applications, waker.clone())),
+            nodes.subscribe(&context.stop, move |change| {
+                of_nodes.on_node(change);
+                wake_by_node(change);
+            }),
+            groups.subscribe(&context.stop, move |change| {
+                of_groups.on_group(change);
+                wake_by_group(change);
+            }),
         );
+        let of_propagations = on_policy(&applications, Pair::Propagation, waker.clone());
+        let versions = Versions::subscribe(&context.caches, &context.stop, |_| {});
         let controller = Self {
             client: context.client.clone(),
             env: context.env.clone(),
             own_namespace: context.namespace.clone(),
             recorder: context.recorder.clone(),
             counted: context.metrics.of_family::<GroupMetrics>(),
-            limits: context.repair,
-            propagations: context.caches.open().subscribe(&context.stop, on_policy(&applications, adder)),
+            propagations: context.caches.open().subscribe(&context.stop, of_propagations),
+            overrides: context.caches.open().subscribe(&context.stop, on_policy(&applications, Pair::Override, waker)),
             applications,
             stores,
-            templates: Templates::default(),
-            quiet,
-            memory: Mutex::default(),
+            editions: Editioner::new(context.client.clone(), context.env.clone(), versions),
+            budget: Budget::new(context.repair, quiet),
             subscriptions,
         };
         (Arc::new(controller), queue)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long until anything may be moved for these groups; none if now.
-    fn wait(&self, groups: &[Arc<str>]) -> Option<Duration> {
-        let mut memory = self.memory();
-        let led = memory.leads_since.map_or(Duration::ZERO, |since| since.elapsed());
-        let first = LEADS_SINCE.min(self.limits.after).saturating_sub(led);
-        if !first.is_zero() {
-            return Some(first);
-        }
-        while memory.moves.front().is_some_and(|at| at.elapsed() >= MINUTE) {
-            memory.moves.pop_front();
-        }
-        if memory.moves.len() >= self.limits.per_minute {
-            return memory.moves.front().map(|at| MINUTE.saturating_sub(at.elapsed()));
-        }
-        drop(memory);
-        self.quiet.wait(groups, self.limits.after)
-    }
-
-    /// Whether some of these pods were evicted a moment ago, and still seem to be there.
-    fn is_behind(&self, pods: &[Arc<Pod>]) -> bool {
-        let mut memory = self.memory();
-        memory.evicted.retain(|_, at| at.elapsed() < SEEN_WITHIN);
-        pods.iter().any(|pod| memory.evicted.contains_key(&pod.meta.uid) || !self.stores.pods.caught_up(&pod.meta.key))
-    }
-
-    /// The policy that an application's pods are divided by, if any of them are to be moved.
-    fn policy_of(&self, at: &ApplicationKey, asking: &Asking) -> Option<Arc<Policy<PropagationPolicySpec>>> {
-        let is_own = match self.applications.application_of(asking) {
-            Applicant::Is(application) => application.meta.uid == asking.meta.uid,
-            Applicant::None | Applicant::Unknown => false,
+    /// Whether pods of an application are moved and changed at all.
+    fn is_served(&self, at: &ApplicationKey, asking: &Asking) -> bool {
+        let topmost = match self.applications.application_of(asking) {
+            Applicant::Is(application) => Some(application),
+            Applicant::None => Some(self.applications.topmost(asking)),
+            Applicant::Unknown => None,
         };
-        let PodRule::Divide(name) = PodRule::of(&asking.labels) else { return None };
-        let key = Key { namespace: at.key.namespace.clone(), name: Arc::from(name) };
-        let policy = self.propagations.get(&key).filter(|policy| !policy.is_suspended);
-        policy.filter(|_| is_own && MOVED.contains(&at.kind.kind) && !asking.is_terminating())
+        topmost.is_some_and(|topmost| topmost.meta.uid == asking.meta.uid)
+            && (MOVED.contains(&at.kind.kind) || at.kind == NATIVE_DAEMON_SET.at)
+            && !asking.is_terminating()
+            && is_served(&at.key.namespace, &self.own_namespace)
     }
 
-    /// How long to leave an application alone whose last move has not helped; none if it has. All pods are there again by now.
-    fn is_futile(&self, at: &ApplicationKey, asking: &Asking, stage: &Stage) -> Option<Duration> {
-        let moved = self.memory().moved.get(at).cloned();
-        let (before, since) = moved.filter(|(before, _)| !before.has_helped(stage))?;
-        let rest = FUTILE.saturating_sub(since.elapsed());
-        let note = format!(
-            "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
-            before.misplaced,
-            rest.as_secs()
-        );
-        self.report(at, asking, "MoveDidNotHelp", note);
-        Some(rest).filter(|rest| !rest.is_zero())
-    }
-
-    /// How an application's pods stand: none if they are of several revisions, or not known well enough.
-    async fn standing(
-        &self,
-        at: &ApplicationKey,
-        asking: &Asking,
-        division: &Division,
-    ) -> Result<Option<(OwnerKey, Arc<Template>, Vec<PodState>)>, kube::Error> {
-        let pods = pods_of_application(&self.applications, &self.stores.pods, at, asking);
+    /// An application's pods: none if they are of several revisions, or not known well enough.
+    async fn view(&self, at: &ApplicationKey, asking: &Asking) -> Result<Option<View>, kube::Error> {
+        let pods = pods_of_application(&self.applications, &self.stores.pods, &at.key.namespace, asking);
         let owners: BTreeSet<OwnerKey> = pods.iter().map(|pod| OwnerKey::of(pod)).collect();
         let Some(owner) = owners.first().filter(|_| owners.len() == 1).cloned() else { return Ok(None) };
-        if self.is_behind(&pods) {
+        if self.budget.is_behind(&pods, &self.stores.pods) {
             return Ok(None);
         }
-        let Some(template) = self.templates.get(&self.client, &self.applications, &owner).await? else {
+        let Some(template) = self.editions.templates.get(&self.client, &self.applications, &owner).await? else {
             return Ok(None);
         };
-        let standing =
-            Standing { stores: &self.stores, division, template: &template, now: self.env.now().as_second() };
-        let kind = owner.uid().and_then(|uid| self.applications.by_uid(&at.key.namespace, uid)).map(|(kind, _)| kind);
-        let states = pods.iter().map(|pod| state_of(&standing, kind, pod)).collect();
-        Ok(Some((owner, template, states)))
+        let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
+        let stranded = stranded(&self.stores, &owners_of_pods(&self.applications, asking));
+        Ok(Some(View { owner, template, pods, available, stranded }))
+    }
+
+    /// How the pods of an application stand with a policy.
+    fn states(&self, at: &ApplicationKey, view: &View, division: &Division) -> Vec<PodState> {
+        let standing = Standing { stores: &self.stores, division, template: &view.template, available: view.available };
+        let uid = view.owner.uid();
+        let kind = uid.and_then(|uid| self.applications.by_uid(&at.key.namespace, uid)).map(|(kind, _)| kind);
+        view.pods.iter().map(|pod| state_of(&standing, kind, pod)).collect()
     }
 
     /// Which groups have a node for pods of a template, of those that moves go to.
@@ -223,7 +194,7 @@ impl Repairs {
     ) -> Result<BTreeSet<usize>, kube::Error> {
         let (mut found, targets) = (BTreeSet::new(), Targets { client: &self.client, stores: &self.stores });
         for group in moves.iter().map(|known| known.to).collect::<BTreeSet<usize>>() {
-            if targets.has_node_for(&division.groups()[group], template).await? {
+            if targets.has_node_for(&division.groups()[group], template, None).await? {
                 found.insert(group);
             }
         }
@@ -257,49 +228,122 @@ impl Repairs {
         Ok(stuck)
     }
 
+    /// What a policy makes of an application's template, for the groups of its pods.
+    pub(super) async fn editions_of(
+        &self,
+        view: &View,
+        policy: &Policy<OverridePolicySpec>,
+        groups: &[Arc<str>],
+    ) -> Result<Option<dapple_plan::group::editions::Editions>, kube::Error> {
+        self.editions.of_policy(&self.applications, &view.owner, policy, groups).await
+    }
+
+    /// Moves the next pod of an application that is not where it belongs.
+    async fn move_next(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        policy: &Policy<PropagationPolicySpec>,
+        view: &View,
+        division: &mut Division,
+    ) -> Result<Looked, kube::Error> {
+        let pods = self.states(at, view, division);
+        let moves = misplaced(division, &pods);
+        if moves.is_empty() {
+            return Ok(Looked::Rest(BTreeSet::new()));
+        }
+        if let Some(wait) = self.budget.wait().or_else(|| self.budget.wait_for_groups(division.groups())) {
+            return Ok(Looked::Busy(Ended::Again(wait.max(ECHO))));
+        }
+        let Some(whole) = self.whole(at, asking).await?.filter(|whole| !is_rolling_out(whole)) else {
+            return Ok(Looked::Busy(Ended::Again(HELD)));
+        };
+        let (desired, available) = (desired(&whole), count(&whole, "/status/availableReplicas").unwrap_or(0));
+        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
+        let targets = self.targets(&moves, division, &view.template.value).await?;
+        let facts = Facts { desired, available, pods, stranded: view.stranded, most_away: policy.most_away };
+        let stuck = self.stuck(at, &facts.pods, &moves, division.groups()).await?;
+        let fits =
+            |pod: &PodState, group: usize| targets.contains(&group) && !stuck.contains(&(pod.name.clone(), group));
+        let known = match next(division, &facts, fits) {
+            Next::Rest => {
+                return Ok(Looked::Rest(moves.iter().map(|known| facts.pods[known.pod].name.clone()).collect()));
+            }
+            Next::Wait => return Ok(Looked::Busy(Ended::Again(HELD))),
+            Next::Evict(known) => known,
+        };
+        if let Some((before, rest)) = self.budget.futile(at, Step::Move, &stage) {
+            let note = format!(
+                "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
+                before.misplaced,
+                rest.as_secs()
+            );
+            self.report(at, asking, "MoveDidNotHelp", note);
+            return Ok(Looked::Busy(Ended::Again(rest)));
+        }
+        let (state, pod) = (&facts.pods[known.pod], &view.pods[known.pod]);
+        let from = state.group.or(state.near.first().copied()).map(|group| &*division.groups()[group]);
+        let from = from.map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
+        let note = format!(
+            "pod {} was evicted from {from}: {:?} should have it",
+            pod.meta.key.name,
+            division.groups()[known.to]
+        );
+        let eviction = Eviction { pod, step: Step::Move, stage, reason: "PodMoved", note };
+        let ended = self.evict(at, asking, eviction).await?;
+        Ok(Looked::Busy(ended))
+    }
+
     /// The application as the API server has it, if it is still the same.
-    async fn whole(&self, at: &ApplicationKey, asking: &Asking) -> Result<Option<Value>, kube::Error> {
+    pub(super) async fn whole(&self, at: &ApplicationKey, asking: &Asking) -> Result<Option<Value>, kube::Error> {
         let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &at.kind);
         let found = api.get_opt(&at.key.name).await?.and_then(|found| found.object.ok());
         Ok(found.filter(|object| object["metadata"]["uid"] == *asking.meta.uid))
     }
 
-    /// Evicts a pod, so that its owner makes another, which goes where it belongs.
-    async fn evict(
+    /// Evicts a pod, so that its owner makes another.
+    pub(super) async fn evict(
         &self,
         at: &ApplicationKey,
         asking: &Asking,
-        pod: &PodState,
-        (from, to, stage): (Option<&str>, &str, Stage),
+        eviction: Eviction<'_>,
     ) -> Result<Ended, kube::Error> {
-        let key = Key { namespace: at.key.namespace.clone(), name: pod.name.clone() };
-        let Some(known) = self.stores.pods.get(&key) else { return Ok(Ended::Again(ECHO)) };
-        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &key.namespace);
-        let outcome = Writer::new(&self.client, &pods).evict(&known.meta).await;
+        let Eviction { pod, step, stage, reason, note } = eviction;
+        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
+        let outcome = Writer::new(&self.client, &pods).evict(&pod.meta).await;
         // If nobody knows whether it was done, it counts as done until that is seen.
         if let Outcome::Gone | Outcome::Unknown(_) = outcome {
-            let mut memory = self.memory();
-            memory.evicted.insert(known.meta.uid.clone(), Instant::now());
-            memory.moves.push_back(Instant::now());
-            memory.moved.insert(at.clone(), (stage, Instant::now()));
+            self.budget.note_eviction(at, step, pod, stage);
         }
         match outcome {
             Outcome::Gone => {
-                info!(application = %at, pod = %key, from, to, "evicted, to be placed where it belongs");
-                self.counted.moved();
-                let from = from.map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
-                self.report(
-                    at,
-                    asking,
-                    "PodMoved",
-                    format!("pod {} was evicted from {from}: {to:?} should have it", pod.name),
-                );
+                info!(application = %at, pod = %pod.meta.key, ?step, "evicted");
+                match step {
+                    Step::Move => self.counted.moved(),
+                    Step::Edition => self.counted.changed(),
+                }
+                self.report(at, asking, reason, note);
                 Ok(Ended::Again(PACE))
             }
+            outcome => self.refused(at, asking, pod, outcome),
+        }
+    }
+
+    /// What follows from a disruption of a pod that was not done.
+    pub(super) fn refused(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        pod: &Pod,
+        outcome: Outcome,
+    ) -> Result<Ended, kube::Error> {
+        match outcome {
             Outcome::Refused(kube::Error::Api(status)) if status.code == 429 => {
                 self.counted.refused();
-                let note =
-                    format!("pod {} belongs to group {to:?}, and may not be evicted: {}", pod.name, status.message);
+                let note = format!(
+                    "pod {} is to be moved or changed, and may not be disrupted: {}",
+                    pod.meta.key.name, status.message
+                );
                 self.report(at, asking, "MoveRefused", note);
                 Ok(Ended::Again(REFUSED))
             }
@@ -309,17 +353,30 @@ impl Repairs {
         }
     }
 
-    fn report(&self, at: &ApplicationKey, asking: &Asking, reason: &'static str, note: String) {
+    pub(super) fn report(&self, at: &ApplicationKey, asking: &Asking, reason: &'static str, note: String) {
+        let is_done = ["PodMoved", "EditionChanged"].contains(&reason);
         self.recorder.report(Report {
             about: at.kind,
             key: at.key.clone(),
             uid: asking.meta.uid.to_string(),
-            event_type: if reason == "PodMoved" { EventType::Normal } else { EventType::Warning },
+            event_type: if is_done { EventType::Normal } else { EventType::Warning },
             action: "Moving",
             reason,
             note,
         });
     }
+}
+
+fn count(workload: &Value, path: &str) -> Option<usize> {
+    workload.pointer(path).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok())
+}
+
+/// How many pods a workload should have.
+pub(super) fn desired(workload: &Value) -> usize {
+    if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
+        return count(workload, "/status/desiredNumberScheduled").unwrap_or(0);
+    }
+    count(workload, "/spec/replicas").unwrap_or(1)
 }
 
 impl Reconcile for Repairs {
@@ -332,69 +389,60 @@ impl Reconcile for Repairs {
         nodes.synced(term).await;
         groups.synced(term).await;
         self.propagations.synced(term).await;
+        self.overrides.synced(term).await;
+        self.editions.versions.synced(term).await;
         self.applications.synced(term).await;
-        let mut memory = self.memory();
-        if term != 0 && memory.term != term {
-            *memory = Memory { term, leads_since: Some(Instant::now()), ..Memory::default() };
-        }
+        self.budget.begin(term);
     }
 
     async fn reconcile(&self, at: &ApplicationKey) -> Result<Ended, kube::Error> {
         let Some(asking) = self.applications.get(at) else {
-            let mut memory = self.memory();
-            memory.looked.remove(at);
-            memory.moved.remove(at);
-            drop(memory);
+            self.budget.forget(at);
             return Ok(Ended::Done);
         };
-        if !is_served(&at.key.namespace, &self.own_namespace) {
+        if !self.is_served(at, &asking) {
             return Ok(Ended::Done);
         }
-        let Some(policy) = self.policy_of(at, &asking) else { return Ok(Ended::Done) };
-        let looked = self.memory().looked.insert(at.clone(), Instant::now());
-        if let Some(rest) = looked.map(|at| PACE.saturating_sub(at.elapsed())).filter(|rest| !rest.is_zero()) {
-            self.memory().looked.extend(looked.map(|looked| (at.clone(), looked)));
+        let policy = match PodRule::of(&asking.labels) {
+            // While a policy is asked for and not confirmed, pods keep their places and editions.
+            PodRule::Hold { .. } => return Ok(Ended::Done),
+            PodRule::Release => None,
+            // Pods of DaemonSets belong to their nodes.
+            PodRule::Divide(_) if at.kind == NATIVE_DAEMON_SET.at => None,
+            PodRule::Divide(name) => {
+                let key = Key { namespace: at.key.namespace.clone(), name: Arc::from(name) };
+                let Some(policy) = self.propagations.get(&key) else { return Ok(Ended::Done) };
+                Some(policy)
+            }
+        };
+        if let Some(rest) = self.budget.note_look(at) {
             return Ok(Ended::Again(rest));
         }
-        let Some(mut division) = Division::of(&policy.spec) else { return Ok(Ended::Done) };
-        let Some((_, template, pods)) = self.standing(at, &asking, &division).await? else {
-            return Ok(Ended::Again(HELD));
+        let mut division = match policy.as_ref().map(|policy| Division::of(&policy.spec)) {
+            Some(None) => return Ok(Ended::Done),
+            Some(division) => division,
+            None => None,
         };
-        let moves = misplaced(&mut division, &pods);
-        if moves.is_empty() {
-            return Ok(Ended::Done);
-        }
-        if let Some(wait) = self.wait(division.groups()) {
-            return Ok(Ended::Again(wait.max(ECHO)));
-        }
-        let Some(whole) = self.whole(at, &asking).await? else { return Ok(Ended::Again(HELD)) };
-        if is_rolling_out(&whole) {
-            return Ok(Ended::Again(HELD));
-        }
-        let count =
-            |path: &str| whole.pointer(path).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok());
-        let desired = count("/spec/replicas").unwrap_or(1);
-        let available = count("/status/availableReplicas").unwrap_or(0);
-        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
-        let targets = self.targets(&moves, &division, &template.value).await?;
-        let facts = Facts { desired, available, pods, most_away: policy.most_away };
-        let stuck = self.stuck(at, &facts.pods, &moves, division.groups()).await?;
-        let fits = |pod: &PodState, group: usize| {
-            targets.contains(&group) && !stuck.contains(&(pod.name.clone(), group))
-        };
-        match next(&mut division, &facts, fits) {
-            Next::Rest => Ok(Ended::Again(NO_TARGET)),
-            Next::Wait => Ok(Ended::Again(HELD)),
-            Next::Evict(known) => {
-                if let Some(rest) = self.is_futile(at, &asking, &stage) {
-                    return Ok(Ended::Again(rest));
-                }
-                let pod = &facts.pods[known.pod];
-                let from = pod.group.or(pod.near.first().copied());
-                let (from, to) = (from.map(|group| &*division.groups()[group]), &*division.groups()[known.to]);
-                self.evict(at, &asking, pod, (from, to, stage)).await
+        let Some(view) = self.view(at, &asking).await? else { return Ok(Ended::Again(HELD)) };
+        let mut misplaced = BTreeSet::new();
+        if let (Some(policy), Some(division)) = (policy.filter(|policy| !policy.is_suspended), &mut division) {
+            match self.move_next(at, &asking, &policy, &view, division).await? {
+                Looked::Busy(ended) => return Ok(ended),
+                Looked::Rest(found) => misplaced = found,
             }
         }
+        let places = division.as_mut().map(|division| {
+            let groups = groups_of(division, &self.states(at, &view, division));
+            let named = view.pods.iter().zip(groups);
+            let named =
+                named.filter_map(|(pod, group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone())));
+            (division.groups().to_vec(), named.collect())
+        });
+        let ended = self.roll_out(at, &asking, &view, places, &misplaced).await?;
+        Ok(match ended {
+            Ended::Done if !misplaced.is_empty() => Ended::Again(NO_TARGET),
+            ended => ended,
+        })
     }
 
     async fn tell_failure(&self, at: &ApplicationKey, failure: &Failure) {
@@ -405,51 +453,5 @@ impl Reconcile for Repairs {
             "FailedMove",
             format!("its pods cannot be moved to where they belong: {}", failure.text),
         );
-    }
-}
-
-/// Adds applications to the queue.
-#[derive(Clone)]
-struct Adder {
-    queue: Arc<Queue<ApplicationKey>>,
-    metrics: Arc<Metrics>,
-}
-
-impl Adder {
-    fn add(&self, at: ApplicationKey) {
-        if self.queue.add(at, Urgency::Change) {
-            self.metrics.queue_added(Repairs::NAME);
-        }
-    }
-}
-
-/// What a change of a pod means: its application is looked at.
-fn on_pod(applications: &Arc<Applications>, adder: Adder) -> impl FnMut(&Change<Pod>) + Send + 'static {
-    let applications = Arc::downgrade(applications);
-    move |change| {
-        let (Change::Object { key, old, new, .. }, Some(applications)) = (change, applications.upgrade()) else {
-            return;
-        };
-        let pod = new.as_ref().or(old.as_ref());
-        let owner = pod.and_then(|pod| pod.owner.as_ref()).and_then(|uid| applications.by_uid(&key.namespace, uid));
-        let Some((_, owner)) = owner else { return };
-        if let Applicant::Is(application) = applications.application_of(&owner)
-            && let Some((kind, _)) = applications.by_uid(&key.namespace, &application.meta.uid)
-        {
-            adder.add(ApplicationKey { kind, key: application.meta.key.clone() });
-        }
-    }
-}
-
-/// What a change of a policy means: what asks for it is looked at.
-fn on_policy(
-    applications: &Arc<Applications>,
-    adder: Adder,
-) -> impl FnMut(&Change<Policy<PropagationPolicySpec>>) + Send + 'static {
-    let applications = Arc::downgrade(applications);
-    move |change| {
-        let (Change::Object { key, .. }, Some(applications)) = (change, applications.upgrade()) else { return };
-        let asking = applications.asking_for(Pair::Propagation, &key.namespace, &key.name);
-        asking.into_iter().filter(|at: &ApplicationKey| at.kind != POD).for_each(|at| adder.add(at));
     }
 }

@@ -117,6 +117,19 @@ impl Stores {
     }
 }
 
+/// All groups that a node is in, with commas between them.
+pub(super) fn all_groups_of(nodes: &Store<Node>, groups: &Store<Group>, node: &str) -> Arc<str> {
+    let Some(node) = nodes.get(&Key::new("", node)) else { return Arc::from("") };
+    let mut names = Vec::new();
+    groups.for_each(|group| {
+        if is_member(&group.spec, node.name(), &node.labels) {
+            names.push(group.meta.key.name.clone());
+        }
+    });
+    names.sort();
+    Arc::from(names.join(","))
+}
+
 impl Seatings {
     pub(super) fn new(stores: Stores) -> Self {
         Self { stores, all: Mutex::default() }

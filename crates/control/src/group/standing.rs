@@ -3,43 +3,53 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dapple_api::kinds::KindInfo;
+use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::{DELETION_COST, GATE};
 use dapple_plan::group::repair::PodState;
+use dapple_plan::health::Health;
 use serde_json::Value;
 
-use super::application::{ApplicationKey, Applications, Asking};
+use super::application::{Applications, Asking};
 use super::owner::{is_gated, is_live, number_label};
 use super::seated::Stores;
 use super::template::Template;
+use super::turns::Availability;
 use crate::caches::store::Store;
-use crate::slim::Pod;
+use crate::slim::{Key, Pod};
 
 /// Annotations by which people say that a pod must not be evicted, with their values.
 const PROTECTED: [(&str, &str); 2] =
     [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
+
+/// The kinds whose pods are moved and changed: those that make another for one that is evicted.
+pub(super) const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
 
 /// What pods are held against.
 pub(super) struct Standing<'a> {
     pub(super) stores: &'a Stores,
     pub(super) division: &'a Division,
     pub(super) template: &'a Template,
-    /// In seconds since 1970.
-    pub(super) now: i64,
+    pub(super) available: Availability,
+}
+
+/// The UIDs of what may control pods of an application: itself, and what it controls.
+pub(super) fn owners_of_pods(applications: &Applications, asking: &Asking) -> Vec<Arc<str>> {
+    let mut owners = applications.owned_by(&asking.meta.uid);
+    owners.push(asking.meta.uid.clone());
+    owners
 }
 
 /// All live pods of an application.
 pub(super) fn pods_of_application(
     applications: &Applications,
     pods: &Store<Pod>,
-    at: &ApplicationKey,
+    namespace: &str,
     asking: &Asking,
 ) -> Vec<Arc<Pod>> {
-    let mut owners = applications.owned_by(&asking.meta.uid);
-    owners.push(asking.meta.uid.clone());
-    let found = owners.iter().flat_map(|uid| pods.find(Pod::BY_OWNER, uid));
-    found.filter(|pod| is_live(pod) && pod.meta.key.namespace == at.key.namespace).collect()
+    let found = owners_of_pods(applications, asking);
+    let found = found.iter().flat_map(|uid| pods.find(Pod::BY_OWNER, uid));
+    found.filter(|pod| is_live(pod) && *pod.meta.key.namespace == *namespace).collect()
 }
 
 /// A pod, as repair goes by it. `kind` is that of its owner.
@@ -57,17 +67,39 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
         near: near.iter().filter_map(|group| number_of(group)).collect(),
         ordinal,
         seat: seat.and_then(|seat| usize::try_from(seat).ok()),
-        is_available: pod.ready_since.is_some_and(|since| since + standing.template.min_ready <= standing.now),
+        is_available: standing.available.has(pod),
         is_gated: is_gated(pod),
-        is_protected: PROTECTED.iter().any(|(key, value)| pod.annotations.get(key) == Some(value)),
+        is_protected: is_protected(pod),
     }
+}
+
+/// Whether somebody has said that a pod must not be evicted.
+pub(super) fn is_protected(pod: &Pod) -> bool {
+    PROTECTED.iter().any(|(key, value)| pod.annotations.get(key) == Some(value))
+}
+
+/// How many pods of an application are leaving nodes that are not well: what was moved or changed last may have made them so.
+pub(super) fn stranded(stores: &Stores, owners: &[Arc<str>]) -> usize {
+    let pods = owners.iter().flat_map(|uid| stores.pods.find(Pod::BY_OWNER, uid));
+    let is_stranded = |pod: &Arc<Pod>| {
+        let node = pod.node.as_ref().filter(|_| pod.is_bound && pod.leaving_since.is_some());
+        let node = node.and_then(|name| stores.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }));
+        node.is_some_and(|node| node.health != Health::Ready)
+    };
+    pods.filter(is_stranded).count()
 }
 
 /// Whether a workload rolls out, or scales: its pods are not what they will be.
 pub(super) fn is_rolling_out(workload: &Value) -> bool {
     let number = |path: &str| workload.pointer(path).and_then(Value::as_i64);
-    let replicas = number("/spec/replicas").unwrap_or(1);
     let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
+    if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
+        let desired = number("/status/desiredNumberScheduled");
+        let has_all =
+            [number("/status/currentNumberScheduled"), number("/status/updatedNumberScheduled")] == [desired; 2];
+        return !(is_observed && (has_all || desired == Some(0)));
+    }
+    let replicas = number("/spec/replicas").unwrap_or(1);
     let is_whole = number("/status/replicas").unwrap_or(0) == replicas;
     // Those that have revisions say how many pods are of the newest.
     let has_revisions = ["Deployment", "StatefulSet"].iter().any(|kind| workload["kind"] == *kind);
@@ -92,5 +124,10 @@ mod tests {
         assert!(is_rolling_out(&workload("Deployment", 2, 4, 3)));
         assert!(is_rolling_out(&workload("StatefulSet", 2, 3, 2)));
         assert!(!is_rolling_out(&workload("ReplicaSet", 2, 3, 0)));
+        let daemons = |updated: i64| {
+            json!({"kind": "DaemonSet", "metadata": {"generation": 2}, "status": {"observedGeneration": 2,
+                "desiredNumberScheduled": 3, "currentNumberScheduled": 3, "updatedNumberScheduled": updated}})
+        };
+        assert!(is_rolling_out(&daemons(2)) && !is_rolling_out(&daemons(3)));
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::seated::Stores;
 use crate::observed::Observed;
-use crate::slim::{Key, Node};
+use crate::slim::{Key, Node, Pod};
 
 /// Of so many nodes it is asked what runs on them: each takes two questions.
 const MOST_ASKED: usize = 10;
@@ -25,13 +25,20 @@ pub(super) struct Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// Whether a group has one.
-    pub(super) async fn has_node_for(&self, group: &str, template: &Value) -> Result<bool, kube::Error> {
+    /// Whether a group has one, once this pod is gone, if any is to go.
+    pub(super) async fn has_node_for(
+        &self,
+        group: &str,
+        template: &Value,
+        leaving: Option<&Pod>,
+    ) -> Result<bool, kube::Error> {
         let mut nodes = self.fitting(group, template);
+        let is_left = |node: &Node| leaving.is_some_and(|pod| pod.node.as_deref() == Some(node.name()));
         // Those first that probably have most room.
-        nodes.sort_by_key(|node| (self.pods_on(node), node.meta.key.name.clone()));
+        nodes.sort_by_key(|node| (!is_left(node), self.pods_on(node), node.meta.key.name.clone()));
         for node in nodes.iter().take(MOST_ASKED) {
-            let Some((known, pods)) = self.read(node).await? else { continue };
+            let Some((known, mut pods)) = self.read(node).await? else { continue };
+            pods.retain(|pod| leaving.is_none_or(|leaving| pod["metadata"]["uid"] != *leaving.meta.uid));
             if has_room(&known, &pods, template) {
                 return Ok(true);
             }
@@ -57,7 +64,7 @@ impl Targets<'_> {
     }
 
     fn pods_on(&self, node: &Node) -> usize {
-        self.stores.pods.find(crate::slim::Pod::BY_NODE, node.name()).len()
+        self.stores.pods.find(Pod::BY_NODE, node.name()).len()
     }
 
     /// A node, and the pods on it, as the API server has them.

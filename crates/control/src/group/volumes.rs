@@ -65,7 +65,9 @@ impl Volumes<'_> {
     async fn terms(&self, namespace: &str, claim: &str) -> Result<Option<Vec<Value>>, kube::Error> {
         let claims = Api::<Observed<Value>>::namespaced_with(self.client.clone(), namespace, &PERSISTENT_VOLUME_CLAIM);
         let claim = claims.get_opt(claim).await?.and_then(|found| found.object.ok()).unwrap_or_default();
-        let Some(volume) = claim["spec"]["volumeName"].as_str().filter(|name| !name.is_empty()) else { return Ok(None) };
+        let Some(volume) = claim["spec"]["volumeName"].as_str().filter(|name| !name.is_empty()) else {
+            return Ok(None);
+        };
         let volumes = Api::<Observed<Value>>::all_with(self.client.clone(), &PERSISTENT_VOLUME);
         let volume = volumes.get_opt(volume).await?.and_then(|found| found.object.ok()).unwrap_or_default();
         Ok(terms_of(&volume))

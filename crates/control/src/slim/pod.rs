@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dapple_plan::daemonset::inplace::Running;
 use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -454,6 +455,19 @@ impl Pod {
     pub fn gate(&self, condition_type: &str) -> Option<ConditionStatus> {
         let mut gates = self.readiness_gates.iter();
         gates.find(|gate| *gate.condition_type == *condition_type).map(|gate| gate.status)
+    }
+
+    /// Its containers as they run.
+    pub fn running(&self) -> Vec<Running<'_>> {
+        let containers = self.containers.iter();
+        containers
+            .map(|known| Running {
+                name: &known.name,
+                image: &known.image,
+                status_image: &known.status_image,
+                image_id: &known.image_id,
+            })
+            .collect()
     }
 
     /// A condition, if it is not one that Kubernetes gives every pod.

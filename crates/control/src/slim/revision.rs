@@ -81,11 +81,10 @@ struct Owner {
 }
 
 impl Owner {
-    /// Whether it is a workload of ours. Revisions of other owners are kept by name only: those of Kubernetes' own kinds are
-    /// many.
+    /// Whether it is of a kind of ours that has revisions. Those of other owners are kept by name only: Kubernetes' own are many.
     fn is_kept(&self) -> bool {
         let kind = self.api_version.split_once('/').and_then(|(group, _)| kinds::find(group, &self.kind));
-        kind.is_some_and(|kind| kind.is_workload)
+        kind.is_some_and(|kind| kind.is_workload || kind.at == kinds::OVERRIDE_POLICY.at)
     }
 }
 

@@ -107,13 +107,22 @@ impl Writer {
 
     /// Asks for a pod to be evicted, as far as its PodDisruptionBudgets allow. A refusal of theirs has code 429.
     pub async fn evict(&self, meta: &Meta) -> Outcome {
+        self.evict_with(meta, "").await
+    }
+
+    /// As [`Writer::evict`], but nothing is done.
+    pub async fn try_evict(&self, meta: &Meta) -> Outcome {
+        self.evict_with(meta, "?dryRun=All").await
+    }
+
+    async fn evict_with(&self, meta: &Meta, query: &str) -> Outcome {
         let body = json!({
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": &*meta.key.name, "namespace": &*meta.key.namespace},
             "deleteOptions": {"preconditions": {"uid": &*meta.uid, "resourceVersion": meta.version.to_string()}},
         });
-        let request = http::Request::post(format!("{}/{}/eviction", self.url, meta.key.name));
+        let request = http::Request::post(format!("{}/{}/eviction{query}", self.url, meta.key.name));
         let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string().into_bytes());
         let answer = match request.map_err(Error::HttpError) {
             Ok(request) => self.client.request::<Value>(request).await,

@@ -182,24 +182,32 @@ pub struct Target<'a> {
 /// The strategic merge patch that changes the pod, but for cpu and memory: these it notes, for [`resize`]. It does nothing
 /// to another pod of that name, nor to one that has changed since.
 pub fn edit(difference: &Difference, target: &Target<'_>) -> Value {
+    let mut patch = change(difference, target);
+    let metadata = &mut patch["metadata"];
+    metadata["labels"][HASH_LABEL] = json!(target.hash);
+    metadata["annotations"][REVISION_ANNOTATION] = json!(target.revision);
+    metadata["annotations"][GRACE_ANNOTATION] = Value::Null;
+    metadata["annotations"][RESIZE_ANNOTATION] = json!(intent::noted(target.pending, difference, target.hash));
+    if let Some(name) = target.lifecycle {
+        metadata["labels"][lifecycle::STATE_LABEL] = json!(name);
+        metadata["annotations"][lifecycle::TIMESTAMP_ANNOTATION] = json!(target.now);
+    }
+    patch
+}
+
+/// The strategic merge patch that gives a pod other labels, annotations and images, and remembers what ran before: so
+/// [`progress`] can tell when the node has done it. It does nothing to another pod of that name, nor to one that has changed
+/// since.
+pub fn change(difference: &Difference, target: &Target<'_>) -> Value {
     let under_way = target.state.and_then(State::parse).unwrap_or_default();
     // What OpenKruise had put off until other containers are ready: now is later.
     let mut images = under_way.postponed_images();
     images.extend(difference.images.clone());
     let state = under_way.superseded(&images, !difference.resources.is_empty(), target);
-    let (mut labels, mut annotations) = (json_map(&difference.labels), json_map(&difference.annotations));
-    labels.insert(HASH_LABEL.to_owned(), json!(target.hash));
-    annotations.insert(REVISION_ANNOTATION.to_owned(), json!(target.revision));
+    let mut annotations = json_map(&difference.annotations);
     annotations.insert(STATE_ANNOTATION.to_owned(), json!(state.to_json()));
-    annotations.insert(GRACE_ANNOTATION.to_owned(), Value::Null);
-    let note = intent::noted(target.pending, difference, target.hash);
-    annotations.insert(RESIZE_ANNOTATION.to_owned(), json!(note));
-    if let Some(name) = target.lifecycle {
-        labels.insert(lifecycle::STATE_LABEL.to_owned(), json!(name));
-        annotations.insert(lifecycle::TIMESTAMP_ANNOTATION.to_owned(), json!(target.now));
-    }
     let mut metadata = exactly(target.uid, target.version);
-    metadata.insert("labels".to_owned(), Value::Object(labels));
+    metadata.insert("labels".to_owned(), Value::Object(json_map(&difference.labels)));
     metadata.insert("annotations".to_owned(), Value::Object(annotations));
     let mut patch = json!({"metadata": metadata});
     if !images.is_empty() {

@@ -7,18 +7,15 @@
 //! Invariant: what is carried over to a pod is the difference that the rules make on its owner's template. What others have put
 //! into the pod stays.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::mem::take;
 
-use dapple_api::group::OverridePolicySpec;
+use dapple_api::group::{OverridePolicySpec, Overriders};
 use dapple_edit::carry::carry;
 use dapple_edit::document::Document;
 use dapple_edit::edit::Edit;
 use dapple_edit::group::edits;
 use dapple_edit::render::{hash, render_unnamed};
 use serde_json::{Map, Value, json};
-
-use super::seating::Suits;
 
 /// Annotation of a pod that names its edition.
 pub const EDITION: &str = "dapple.dev/edition";
@@ -32,20 +29,22 @@ pub struct Edition {
 }
 
 impl Edition {
-    /// What a policy makes of the pods of a group. `policy` is how people name it.
+    /// What a policy makes of the pods of a group, or of several with commas between them: each rule counts once. `policy` is how
+    /// people name it.
     #[must_use]
-    pub fn of(policy: &str, spec: &OverridePolicySpec, group: &str) -> Self {
+    pub fn of(policy: &str, spec: &OverridePolicySpec, groups: &str) -> Self {
+        let groups: Vec<&str> = groups.split(',').filter(|group| !group.is_empty()).collect();
         let rules: Vec<Value> = spec
             .override_rules
             .iter()
-            .filter(|rule| rule.targets(group))
+            .filter(|rule| groups.iter().any(|group| rule.targets(group)))
             .map(|rule| json!(rule.overriders()))
             .filter(|overriders| overriders.as_object().is_some_and(|some| !some.is_empty()))
             .collect();
         if rules.is_empty() {
             return Self::default();
         }
-        Self { name: Some(hash(&json!(rules))), edits: edits(policy, spec, &[group]) }
+        Self { name: Some(hash(&json!(rules))), edits: edits(policy, spec, &groups) }
     }
 
     /// A template as this edition has it.
@@ -53,6 +52,19 @@ impl Edition {
         let edits: Vec<&Edit> = self.edits.iter().collect();
         render_unnamed(Document::PodTemplate, template, &edits).map_err(|error| error.to_string())
     }
+}
+
+/// What a policy says of images. Nothing else can be changed of pods that were not made by it.
+#[must_use]
+pub fn images_only(spec: &OverridePolicySpec) -> OverridePolicySpec {
+    let mut only = spec.clone();
+    for rule in &mut only.override_rules {
+        for overriders in rule.overriders.iter_mut().chain([&mut rule.direct]) {
+            *overriders =
+                Overriders { image_overrider: take(&mut overriders.image_overrider), ..Overriders::default() };
+        }
+    }
+    only
 }
 
 /// A pod's owner's template, and what two editions make of it: the one that the pod says, and the one that it should have.
@@ -63,83 +75,6 @@ pub struct Change<'t> {
     pub from: &'t Edition,
     /// What it should be made by.
     pub to: &'t Edition,
-}
-
-/// The editions of an application's pods of one revision, by group.
-#[derive(Debug, Clone, Default)]
-pub struct Editions {
-    /// What pods are made of; none for pods that nothing owns, which are their own.
-    pub template: Option<Arc<Value>>,
-    base: Edition,
-    by_group: BTreeMap<Arc<str>, Edition>,
-    /// Groups that have no edition that renders, and why.
-    pub unrendered: BTreeMap<Arc<str>, String>,
-}
-
-impl Editions {
-    /// What a policy makes of a template for these groups. `policy` is how people name it.
-    #[must_use]
-    pub fn of(policy: &str, spec: &OverridePolicySpec, groups: &[Arc<str>], template: Option<Arc<Value>>) -> Self {
-        let by_group: BTreeMap<Arc<str>, Edition> =
-            groups.iter().map(|group| (group.clone(), Edition::of(policy, spec, group))).collect();
-        let mut unrendered = BTreeMap::new();
-        for (group, edition) in by_group.iter().filter(|_| template.is_some()) {
-            if let Some(Err(text)) = template.as_deref().map(|template| edition.render(template)) {
-                unrendered.insert(group.clone(), text);
-            }
-        }
-        Self { template, base: Edition::default(), by_group, unrendered }
-    }
-
-    /// The edition of a group: without rules for it, none but the template.
-    #[must_use]
-    pub fn of_group(&self, group: &str) -> &Edition {
-        self.by_group.get(group).unwrap_or(&self.base)
-    }
-
-    /// The edition of this name; none if it is not one of these.
-    fn named(&self, name: Option<&str>) -> Option<&Edition> {
-        match name {
-            None => Some(&self.base),
-            Some(_) => self.by_group.values().find(|edition| edition.name.as_deref() == name),
-        }
-    }
-
-    /// Whether one of these has this name.
-    #[must_use]
-    pub fn has(&self, name: &str) -> bool {
-        self.named(Some(name)).is_some()
-    }
-
-    /// How a pod that names this edition suits each of some groups.
-    #[must_use]
-    pub fn suits(&self, groups: &[Arc<str>], name: Option<&str>) -> Vec<Suits> {
-        let from = self.named(name);
-        let suits = |group: &Arc<str>| {
-            let to = self.of_group(group);
-            match (from, &self.template) {
-                _ if to.name.as_deref() == name => Suits::AsItIs,
-                (Some(from), Some(template)) if (Change { template, from, to }).is_correction() => Suits::Corrected,
-                // What a pod that is its own template was before rules changed it is not known; but none have yet.
-                (Some(from), None) if from.name.is_none() => Suits::Corrected,
-                _ => Suits::Never,
-            }
-        };
-        groups.iter().map(suits).collect()
-    }
-
-    /// How a pod that waits and names this edition gets that of a group.
-    pub fn correct(&self, pod: &Value, name: Option<&str>, group: &str) -> Result<Correction, String> {
-        let Some(from) = self.named(name) else { return Ok(Correction::NewPod) };
-        let template = self.template.as_deref().unwrap_or(pod);
-        Change { template, from, to: self.of_group(group) }.correction(pod)
-    }
-
-    /// A new pod as the edition of a group has it.
-    pub fn make(&self, pod: &Value, group: &str) -> Result<Value, String> {
-        let template = self.template.as_deref().unwrap_or(pod);
-        Change { template, from: &self.base, to: self.of_group(group) }.carried(pod)
-    }
 }
 
 /// How a pod that waits behind the gate gets another edition.

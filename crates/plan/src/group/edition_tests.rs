@@ -48,6 +48,24 @@ fn groups_with_the_same_rules_share_an_edition() {
 }
 
 #[test]
+fn pods_in_several_groups_get_each_rule_once() {
+    let both = json!({"targetNodeGroup": ["a", "b"], "overriders": {
+        "argsOverrider": [{"containerName": "web", "operator": "add", "value": ["--both"]}]}});
+    let policy = spec(json!([both, argument("b", "--b")]));
+    let render = |groups: &str| Edition::of("p", &policy, groups).render(&template()).expect("it renders");
+    assert_eq!(render("a,b")["spec"]["containers"][0]["args"], json!(["--both", "--b"]));
+    assert_eq!(Edition::of("p", &policy, "a,b").name, Edition::of("p", &policy, "b").name);
+    assert_eq!(Edition::of("p", &policy, "").name, None, "in no group");
+}
+
+#[test]
+fn what_a_policy_says_of_images_can_be_had_alone() {
+    let policy = spec(json!([registry("a", "b.io"), argument("a", "--edge")]));
+    let alone = spec(json!([registry("a", "b.io")]));
+    assert_eq!(Edition::of("p", &images_only(&policy), "a").name, Edition::of("p", &alone, "a").name);
+}
+
+#[test]
 fn a_pod_gets_what_rules_make_of_its_template() {
     let policy = spec(json!([registry("beijing", "b.io"), argument("beijing", "--edge")]));
     let to = Edition::of("p", &policy, "beijing");
@@ -104,34 +122,4 @@ fn only_what_is_added_to_tolerations_and_selectors_can_be_corrected() {
     assert!(can(plain("/metadata/annotations/note", "remove", Value::Null)));
     assert!(!can(plain("/spec/priorityClassName", "add", json!("high"))));
     assert!(!can(plain("/spec/nothing/here", "replace", json!(1))), "it does not render");
-}
-
-#[test]
-fn editions_say_how_a_pod_suits_each_group() {
-    let policy = spec(json!([registry("beijing", "b.io"), registry("hangzhou", "h.io"), argument("jinan", "--edge")]));
-    let groups = ["beijing", "hangzhou", "jinan", "elsewhere"].map(Arc::<str>::from);
-    let editions = Editions::of("p", &policy, &groups, Some(Arc::new(template())));
-    assert!(editions.unrendered.is_empty());
-    let name = |group: &str| editions.of_group(group).name.clone();
-    let suits = |name: Option<String>| editions.suits(&groups, name.as_deref());
-    use Suits::{AsItIs, Corrected, Never};
-    assert_eq!(suits(None), [Corrected, Corrected, Never, AsItIs], "it is as its template");
-    assert_eq!(suits(name("beijing")), [AsItIs, Corrected, Never, Corrected]);
-    assert_eq!(suits(name("jinan")), [Never, Never, AsItIs, Never]);
-    assert_eq!(suits(Some("of-before".to_owned())), [Never; 4], "what it was made by is not known");
-    let made = editions.make(&pod(), "beijing").expect("it renders");
-    assert_eq!(made["spec"]["containers"][1]["image"], "b.io/nginx:1");
-    let corrected = editions.correct(&made, name("beijing").as_deref(), "hangzhou").expect("it renders");
-    let Correction::Patch(patch) = corrected else { panic!("images can be corrected") };
-    assert_eq!(patch["spec"]["containers"], json!([{"name": "web", "image": "h.io/nginx:1"}]));
-
-    // A pod that nothing owns is its own template, until a rule has changed it.
-    let own = Editions::of("p", &policy, &groups, None);
-    assert_eq!(own.suits(&groups, None), [Corrected, Corrected, Corrected, AsItIs]);
-    assert_eq!(own.suits(&groups, name("beijing").as_deref()), [AsItIs, Never, Never, Never]);
-
-    let wrong = spec(json!([{"targetNodeGroup": ["jinan"], "overriders": {"argsOverrider": [
-        {"containerName": "nobody", "operator": "add", "value": ["x"]}]}}]));
-    let editions = Editions::of("p", &wrong, &groups, Some(Arc::new(template())));
-    assert_eq!(editions.unrendered.keys().map(|group| &**group).collect::<Vec<_>>(), ["jinan"]);
 }

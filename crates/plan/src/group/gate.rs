@@ -45,6 +45,20 @@ pub fn patch(pod: &Value, applicant: Applicant<'_>) -> Vec<Value> {
 /// differ.
 #[must_use]
 pub fn patch_made(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Value> {
+    let mut operations = replace(pod, made);
+    operations.extend(patch(made, Applicant::Of(application)));
+    operations
+}
+
+/// As [`patch_made`], of a pod that need not wait.
+#[must_use]
+pub fn patch_ungated(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Value> {
+    let mut operations = replace(pod, made);
+    operations.extend(copy_labels(made, application));
+    operations
+}
+
+fn replace(pod: &Value, made: &Value) -> Vec<Value> {
     let mut operations = Vec::new();
     for path in ["/metadata/labels", "/metadata/annotations", "/spec"] {
         match (pod.pointer(path), made.pointer(path)) {
@@ -53,7 +67,6 @@ pub fn patch_made(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Va
             (_, None) => operations.push(json!({"op": "remove", "path": path})),
         }
     }
-    operations.extend(patch(made, Applicant::Of(application)));
     operations
 }
 

@@ -44,6 +44,8 @@ pub struct Facts {
     pub available: usize,
     /// Its pods.
     pub pods: Vec<PodState>,
+    /// How many pods are leaving nodes that are not well. They count as unavailable: the last move may have made the node so.
+    pub stranded: usize,
     /// So many of its pods may be away at once.
     pub most_away: usize,
 }
@@ -120,6 +122,12 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect()
 }
 
+/// The group that each pod counts for, by its place in the policy.
+#[must_use]
+pub fn groups_of(division: &mut Division, pods: &[PodState]) -> Vec<Option<usize>> {
+    counted(division, pods).0
+}
+
 /// The group that each pod counts for, and how many each group has. One that says none counts for the group of its node with most
 /// free seats, of equal ones for the first.
 fn counted(division: &mut Division, pods: &[PodState]) -> (Vec<Option<usize>>, Vec<usize>) {
@@ -172,10 +180,10 @@ fn wanted(division: &mut Division, counts: &[usize], pods: usize) -> Vec<usize> 
 /// What is done next about an application. `fits` says whether a group has a node for a pod.
 #[must_use]
 pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usize) -> bool) -> Next {
-    let Facts { desired, available, pods, most_away } = facts;
+    let Facts { desired, available, pods, stranded, most_away } = facts;
     let mut moves = misplaced(division, pods);
     let is_moved = |pod: usize| moves.iter().any(|known| known.pod == pod);
-    let missing = desired.saturating_sub(pods.len());
+    let missing = desired.saturating_sub(pods.len()) + stranded;
     let is_down = |pod: &usize| !pods[*pod].is_available;
     let well_placed_down = missing + (0..pods.len()).filter(is_down).filter(|pod| !is_moved(*pod)).count();
     let down = (missing + (0..pods.len()).filter(is_down).count()).max(desired.saturating_sub(*available));

@@ -41,7 +41,7 @@ fn pods(groups: &[Option<usize>]) -> Vec<PodState> {
 
 fn facts(pods: Vec<PodState>) -> Facts {
     let available = pods.iter().filter(|pod| pod.is_available).count();
-    Facts { desired: pods.len(), available, pods, most_away: 1 }
+    Facts { desired: pods.len(), available, pods, stranded: 0, most_away: 1 }
 }
 
 fn targets(division: &mut Division, groups: &[Option<usize>]) -> Vec<(usize, usize)> {
@@ -104,6 +104,8 @@ fn nothing_available_goes_while_anything_is_unavailable() {
     all[0].is_available = true;
     assert_eq!(next(&mut division, &Facts { available: 3, ..facts(all.clone()) }, fits), Next::Wait);
     assert_eq!(next(&mut division, &Facts { desired: 5, ..facts(all.clone()) }, fits), Next::Wait);
+    // The last one that was moved may have broken the node that another is leaving.
+    assert_eq!(next(&mut division, &Facts { stranded: 1, ..facts(all.clone()) }, fits), Next::Wait);
     assert!(matches!(next(&mut division, &Facts { desired: 5, most_away: 2, ..facts(all) }, fits), Next::Evict(_)));
 }
 

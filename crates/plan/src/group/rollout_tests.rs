@@ -15,7 +15,7 @@ fn pod(number: usize, group: usize, edition: usize) -> PodEdition {
         group,
         edition: name(edition),
         is_available: true,
-        is_protected: false,
+        is_left: false,
     }
 }
 
@@ -64,8 +64,28 @@ fn what_is_down_goes_first_and_a_fix_reaches_it() {
     known.others_down = 1;
     assert_eq!(known.next(), Next::Wait, "something else is down");
     known.others_down = 0;
-    known.pods[1].is_protected = true;
+    known.pods[1].is_left = true;
     assert_eq!(known.next(), Next::Wait);
+}
+
+#[test]
+fn groups_keep_what_they_have_until_their_turn() {
+    let earlier = vec![vec![name(1), name(0)]; 3];
+    let known = facts(&[2, 2, 2], &[(0, 1), (1, 1), (1, 0), (1, 1)]);
+    assert_eq!(known.held(&earlier, false), [None, Some(name(1)), Some(name(1))], "the last has no pods");
+    assert_eq!(known.held(&earlier, true), [Some(name(1)), Some(name(1)), Some(name(1))]);
+    assert_eq!(known.held(&vec![Vec::new(); 3], false), [None, None, None], "the policy was never another");
+    let other = facts(&[2, 2], &[(0, 1), (1, 5)]);
+    assert_eq!(other.held(&earlier, false), [None, None], "what its pods have is none of the policy's");
+    let done = facts(&[2, 2], &[(0, 2), (1, 2)]);
+    assert_eq!((done.held(&earlier, false), done.held(&earlier, true)), (vec![None, None], vec![None, None]));
+}
+
+#[test]
+fn what_is_left_as_it_is_holds_up_nothing() {
+    let mut known = facts(&[2, 2], &[(0, 1), (1, 1)]);
+    known.pods[0].is_left = true;
+    assert_eq!((known.turn(), known.next()), (1, Next::Change(1)));
 }
 
 proptest! {

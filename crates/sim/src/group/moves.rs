@@ -1,4 +1,5 @@
-//! Pods that are moved: one of an owner at a time, the next when all are ready again, and none that does not come back.
+//! Pods that are moved, or given another image where they run: one of an owner at a time, the next when all are ready again, and
+//! none is taken away that does not come back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,7 +36,24 @@ impl Moves {
         let before = write.change.previous.as_deref();
         let is_gone = is_terminating(pod) || write.change.kind == ChangeKind::Deleted;
         if write.is_ours() && is_gone && before.is_some_and(|before| !is_terminating(before)) {
-            self.moved(write, before.unwrap_or(&Value::Null))?;
+            let before = before.unwrap_or(&Value::Null);
+            if !comes_back(before) {
+                return Err(format!(
+                    "a manager takes a pod away that does not come back: {}",
+                    before["metadata"]["name"]
+                ));
+            }
+            self.disturbed(write, before, "moved")?;
+        }
+        let is_changed = |before: &&Value| !is_gated(before) && images(before) != images(pod);
+        if let Some(before) = before.filter(|_| write.is_ours()).filter(is_changed) {
+            if !comes_back(before) {
+                return Err(format!(
+                    "a manager changes a pod that is to stay as it is: {}",
+                    before["metadata"]["name"]
+                ));
+            }
+            self.disturbed(write, before, "changed")?;
         }
         let Some(owner) = controller_of(pod) else { return Ok(()) };
         let uid = text(&owner["uid"]).to_owned();
@@ -48,24 +66,39 @@ impl Moves {
         Ok(())
     }
 
-    /// A manager takes a pod away. A pod that is not ready itself makes nothing worse.
-    fn moved(&mut self, write: &Write<'_>, before: &Value) -> Result<(), String> {
+    /// A manager takes a pod away, or restarts it. A pod that is not ready itself makes nothing worse.
+    fn disturbed(&mut self, write: &Write<'_>, before: &Value, how: &str) -> Result<(), String> {
         let (name, owner) = (&before["metadata"]["name"], controller_of(before).unwrap_or_default());
-        if !MOVED.iter().any(|(kind, _)| owner["kind"] == *kind) {
-            return Err(format!("a manager takes a pod away that does not come back: {name}"));
-        }
         let since = write.at.saturating_sub(write.memory);
         let uid = text(&owner["uid"]).to_owned();
         // What it has done itself it knows, however old its view is.
         if is_ready(before) && self.last.insert(uid, (write.actor, false)) == Some((write.actor, false)) {
-            return Err(format!("a pod is moved before the successor of the last is ready: {name}"));
+            return Err(format!("a pod is {how} before the last one, or its successor, is ready: {name}"));
         }
         let whole_until = self.whole_until.get(text(&owner["uid"])).copied().unwrap_or_default();
         if is_ready(before) && !is_gated(before) && whole_until < since {
-            return Err(format!("a pod is moved while another is away: {name}, whole until {whole_until:?}"));
+            return Err(format!("a pod is {how} while another is away: {name}, whole until {whole_until:?}"));
         }
         Ok(())
     }
+}
+
+/// Whether a pod's owner makes another for one that is taken away.
+pub(super) fn comes_back(pod: &Value) -> bool {
+    let owner = controller_of(pod).unwrap_or_default();
+    MOVED.iter().any(|(kind, _)| owner["kind"] == *kind)
+}
+
+/// The images that a pod should run.
+fn images(pod: &Value) -> Vec<&Value> {
+    list(&pod["spec"]["containers"]).iter().map(|container| &container["image"]).collect()
+}
+
+/// Whether a pod is ready, and runs what it should.
+pub(super) fn is_well(pod: &Value) -> bool {
+    let running: Vec<&Value> =
+        list(&pod["status"]["containerStatuses"]).iter().map(|status| &status["image"]).collect();
+    is_ready(pod) && running == images(pod)
 }
 
 /// Whether all pods of an owner are there and ready.
@@ -78,7 +111,7 @@ fn is_whole(owner: &Value, server: &Server) -> bool {
         controller_of(pod).is_some_and(|of| of["uid"] == owner["uid"]) && !has_ended(pod) && !is_terminating(pod)
     };
     let own: Vec<_> = pods.iter().filter(is_own).collect();
-    own.iter().all(|pod| is_ready(pod)) && u64::try_from(own.len()).is_ok_and(|count| count >= desired)
+    own.iter().all(|pod| is_well(pod)) && u64::try_from(own.len()).is_ok_and(|count| count >= desired)
 }
 
 fn is_ready(pod: &Value) -> bool {

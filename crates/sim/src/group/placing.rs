@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::edition::EDITION;
 use dapple_plan::group::placing::{DELETION_COST, GATE};
 use http::Method;
 use serde_json::{Value, json};
@@ -61,9 +62,12 @@ pub(super) fn is_placement(write: &Write<'_>) -> bool {
         }
         rest["metadata"]["labels"] = none_if_empty(rest["metadata"]["labels"].take());
         if let Some(annotations) = rest["metadata"]["annotations"].as_object_mut() {
-            annotations.remove(DELETION_COST);
+            annotations.retain(|key, _| ![DELETION_COST, EDITION].contains(&key.as_str()));
         }
         rest["metadata"]["annotations"] = none_if_empty(rest["metadata"]["annotations"].take());
+        for container in rest["spec"]["containers"].as_array_mut().into_iter().flatten() {
+            container["image"] = Value::Null;
+        }
         rest["spec"]["nodeSelector"] = Value::Null;
         rest["spec"]["schedulingGates"] = Value::Null;
         rest["status"] = Value::Null;

@@ -12,7 +12,7 @@ use super::asking::Asking;
 use super::moves::Moves;
 use super::script::NAMES;
 use super::seats::Seats;
-use super::{GROUPS, binding, placing};
+use super::{GROUPS, binding, editions, placing};
 use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
@@ -54,6 +54,8 @@ impl Properties for GroupProperties {
                 || binding::is_of_binding(write)
                 || placing::is_placement(write)
                 || is_eviction(write)
+                || editions::is_change(write)
+                || editions::is_version(write)
                 || write.change.resource == GROUPS && write.is_of_status(),
         )?;
         self.asking.see(write);
@@ -126,6 +128,7 @@ impl Properties for GroupProperties {
             }
         }
         binding::is_settled(server)?;
+        editions::is_settled(&self.asking, server)?;
         self.seats.is_settled(&self.asking, server)
     }
 }

@@ -230,7 +230,7 @@ fn is_constant(pod: &Value, asking: &Asking) -> bool {
     true
 }
 
-fn division(policy: &Value) -> Option<Division> {
+pub(super) fn division(policy: &Value) -> Option<Division> {
     let spec: PropagationPolicySpec = serde_json::from_value(policy["spec"].clone()).ok()?;
     Division::of(&spec)
 }

@@ -8,11 +8,14 @@ use serde_json::{Value, json};
 
 use super::binding::path as policy_path;
 use super::script::NAMES;
+use crate::kubelet::BAD_IMAGE;
 use crate::nodes::{DISK, DISKS};
 use crate::script::{Edit, Event, Script};
 
 /// The policies of this script, which no other touches.
 const POLICIES: [&str; 2] = ["spread", "range"];
+/// The OverridePolicy of this script.
+const TAGS: &str = "tags";
 
 /// Kinds of workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,10 @@ pub(super) fn run_workloads(script: &mut Script, random: &mut fastrand::Rng) {
     for name in POLICIES {
         plan.policy(name);
     }
+    let has_tags = plan.random.bool();
+    if has_tags {
+        plan.tags();
+    }
     for number in 0..plan.random.usize(1..4) {
         let kind = KINDS[plan.random.usize(0..KINDS.len())];
         plan.workload(kind, &format!("{kind:?}-{number}").to_lowercase());
@@ -65,6 +72,11 @@ pub(super) fn run_workloads(script: &mut Script, random: &mut fastrand::Rng) {
     let events = std::mem::take(&mut plan.events);
     let has_policies = plan.is_steady || plan.random.bool();
     let finish: Vec<Event> = POLICIES.iter().map(|name| Event::User(plan.policy_comes(name))).collect();
+    if has_tags {
+        // In the end it does no harm.
+        let rules = plan.rules(false);
+        script.finish.push(Event::User(tags_change(&rules)));
+    }
     if has_policies && !is_steady {
         script.finish.extend(finish);
     }
@@ -73,6 +85,12 @@ pub(super) fn run_workloads(script: &mut Script, random: &mut fastrand::Rng) {
         let place = script.events.partition_point(|(other, _)| *other <= at);
         script.events.insert(place, (at, event));
     }
+}
+
+fn tags_change(rules: &Value) -> Edit {
+    let what = format!("changes the OverridePolicy {TAGS}: {rules}");
+    let path = format!("{}/{TAGS}", policy_path(Pair::Override));
+    Edit { what, method: Method::PATCH, path, body: Some(json!({"spec": {"overrideRules": rules}})) }
 }
 
 impl Plan<'_> {
@@ -105,6 +123,36 @@ impl Plan<'_> {
             };
             self.at(at, edit);
         }
+    }
+
+    /// An OverridePolicy comes, and changes: now and then it breaks the pods that get it.
+    fn tags(&mut self) {
+        let kind = Pair::Override.kind();
+        let rules = self.rules(false);
+        let body = json!({"apiVersion": kind.api_version(), "kind": kind.kind,
+            "metadata": {"name": TAGS, "namespace": "default"}, "spec": {"overrideRules": rules}});
+        let what = format!("creates the OverridePolicy {TAGS}: {rules}");
+        let came_at = if self.random.bool() { 0 } else { self.random.u64(0..self.last) };
+        self.at(came_at, Edit { what, method: Method::POST, path: policy_path(Pair::Override), body: Some(body) });
+        for _ in 0..self.random.usize(0..4) {
+            let at = self.random.u64(came_at..self.last);
+            let rules = self.rules(true);
+            self.at(at, tags_change(&rules));
+            self.kill(at);
+        }
+    }
+
+    /// Another tag for the pods of some groups.
+    fn rules(&mut self, may_break: bool) -> Value {
+        let random = &mut *self.random;
+        let groups = NAMES.iter().filter(|_| random.u8(0..4) > 0).copied().collect::<Vec<_>>();
+        let rule = |group: &str| {
+            let tag =
+                if may_break && random.u8(0..6) == 0 { BAD_IMAGE.to_owned() } else { random.u8(1..4).to_string() };
+            json!({"targetNodeGroup": [group], "overriders": {"imageOverrider": [
+                {"component": "Tag", "operator": "replace", "value": format!("{group}-{tag}")}]}})
+        };
+        groups.into_iter().map(rule).collect::<Vec<_>>().into()
     }
 
     fn policy_comes(&mut self, name: &str) -> Edit {
@@ -152,6 +200,14 @@ impl Plan<'_> {
             at = self.random.u64(at..self.last);
             let path = format!("{}/{name}", kind.path());
             let (what, body) = match self.random.u8(0..9) {
+                5 if !self.is_steady => {
+                    let asked = Some(TAGS).filter(|_| self.random.bool());
+                    let labels = json!({Pair::Override.required(): asked});
+                    (
+                        format!("has {name} ask for the OverridePolicy {asked:?}"),
+                        json!({"metadata": {"labels": labels}}),
+                    )
+                }
                 0 if !self.is_steady => {
                     let asked = POLICIES.get(self.random.usize(0..POLICIES.len() + 1));
                     let labels = json!({Pair::Propagation.required(): asked});
@@ -207,6 +263,9 @@ impl Plan<'_> {
         let mut labels = json!({"app": name});
         if let Some(policy) = POLICIES.get(self.random.usize(0..POLICIES.len() + 1)) {
             labels[Pair::Propagation.required()] = json!(policy);
+            if self.random.bool() {
+                labels[Pair::Override.required()] = json!(TAGS);
+            }
         }
         let mut template = json!({"metadata": {"labels": {"app": name}},
             "spec": {"containers": [{"name": "c", "image": "c:1"}]}});

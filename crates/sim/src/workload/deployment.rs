@@ -16,9 +16,16 @@ pub(super) fn sync(view: &View<'_>, deployment: &Value) {
     let Some(wanted) = number(&deployment["spec"]["replicas"]) else { return };
     let sets = view.owned("replicasets.apps", deployment);
     let name = format!("{}-{}", text(&deployment["metadata"]["name"]), hash(&deployment["spec"]["template"]));
+    let sum = |field: &str| sets.iter().filter_map(|set| number(&set["status"][field])).sum::<usize>();
+    let newest = sets.iter().find(|set| set["metadata"]["name"] == name);
+    let updated = newest.and_then(|set| number(&set["status"]["replicas"])).unwrap_or(0);
+    view.tell(
+        deployment,
+        json!({"replicas": sum("replicas"), "updatedReplicas": updated, "availableReplicas": sum("availableReplicas")}),
+    );
     let total: usize = sets.iter().map(|set| replicas(set)).sum();
     let room = (wanted + wanted.div_ceil(4)).saturating_sub(total);
-    let Some(new) = sets.iter().find(|set| set["metadata"]["name"] == name) else {
+    let Some(new) = newest else {
         return create(view, deployment, &name, room.min(wanted));
     };
     let current = replicas(new);

@@ -24,11 +24,17 @@ pub(super) fn sync(view: &View<'_>, set: &Value) {
         .filter_map(|pod| Some((text(&pod["metadata"]["labels"][ORDINAL]).parse().ok()?, pod)))
         .collect();
     let ready = pods.values().filter(|pod| is_ready(pod)).count();
-    view.tell(set, json!({"replicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready}));
+    let revision = format!("{}-{}", text(&set["metadata"]["name"]), hash(&set["spec"]["template"]));
+    record(view, set, &revision);
+    let updated = pods.values().filter(|pod| pod["metadata"]["labels"][REVISION] == revision).count();
+    view.tell(
+        set,
+        json!({"replicas": pods.len(), "readyReplicas": ready, "availableReplicas": ready, "updatedReplicas": updated}),
+    );
     for ordinal in start..start + wanted {
         let pod = pods.get(&ordinal);
         match pod {
-            None => create(view, set, ordinal),
+            None => create(view, set, ordinal, &revision),
             // It is made anew once it is gone.
             Some(pod) if has_ended(pod) && !is_terminating(pod) => view.delete_pod(pod),
             Some(_) => {}
@@ -46,7 +52,6 @@ pub(super) fn sync(view: &View<'_>, set: &Value) {
             return;
         }
     }
-    let revision = hash(&set["spec"]["template"]);
     for (_, pod) in pods.range(start..start + wanted).rev() {
         let is_old = pod["metadata"]["labels"][REVISION] != revision;
         if is_old && !is_terminating(pod) {
@@ -62,10 +67,22 @@ fn is_healthy(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && is_ready(pod) && !is_terminating(pod)
 }
 
-fn create(view: &View<'_>, set: &Value, ordinal: usize) {
+/// Writes down what pods of a revision are made of.
+fn record(view: &View<'_>, set: &Value, revision: &str) {
+    if !view.owned("controllerrevisions.apps", set).iter().any(|known| known["metadata"]["name"] == revision) {
+        let mut template = set["spec"]["template"].clone();
+        template["$patch"] = "replace".into();
+        let object = json!({"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": revision},
+            "revision": 1, "data": {"spec": {"template": template}}});
+        let namespace = text(&set["metadata"]["namespace"]);
+        view.create(&format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions"), set, object);
+    }
+}
+
+fn create(view: &View<'_>, set: &Value, ordinal: usize, revision: &str) {
     let name = format!("{}-{ordinal}", text(&set["metadata"]["name"]));
     let mut pod = from_template(&set["spec"]["template"]);
-    pod["metadata"]["labels"][REVISION] = json!(hash(&set["spec"]["template"]));
+    pod["metadata"]["labels"][REVISION] = json!(revision);
     pod["metadata"]["labels"][ORDINAL] = json!(ordinal.to_string());
     pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] = json!(name);
     pod["metadata"]["name"] = json!(name);

@@ -17,13 +17,13 @@ use super::placing::{Site, is_ready};
 use crate::support::eventually;
 
 /// Looks at the pods of a namespace all the time, and remembers the fewest that were ready.
-struct Watcher {
+pub(super) struct Watcher {
     fewest: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Watcher {
-    fn start(client: &Client, namespace: &str) -> Self {
+    pub(super) fn start(client: &Client, namespace: &str) -> Self {
         let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let fewest = Arc::new(AtomicUsize::new(usize::MAX));
         let seen = fewest.clone();
@@ -38,7 +38,7 @@ impl Watcher {
         Self { fewest, task }
     }
 
-    fn stop(self) -> usize {
+    pub(super) fn stop(self) -> usize {
         self.task.abort();
         self.fewest.load(Ordering::Relaxed)
     }
@@ -57,7 +57,7 @@ impl Site {
         policies.patch("spread", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    async fn has_event(&self, reason: &str) {
+    pub(super) async fn has_event(&self, reason: &str) {
         eventually(&format!("an event {reason}"), || async {
             let events =
                 Api::<Event>::namespaced(self.client.clone(), &self.name).list(&ListParams::default()).await.unwrap();

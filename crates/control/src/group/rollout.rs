@@ -1,0 +1,347 @@
+//! Gives running pods the editions of their groups: what [`dapple_plan::group::rollout`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_api::group::OverridePolicySpec;
+use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
+use dapple_plan::daemonset::inplace::{STATE_ANNOTATION, Target, changed_at};
+use dapple_plan::group::binding::{Pair, Situation};
+use dapple_plan::group::edition::{EDITION, images_only};
+use dapple_plan::group::editions::Editions;
+use dapple_plan::group::placing::GATE;
+use dapple_plan::group::repair::Stage;
+use dapple_plan::group::rollout::{Facts, Next};
+use dapple_plan::group::running::{Way, has_images, images, way};
+use dapple_plan::health::Health;
+use k8s_openapi::api::core::v1;
+use kube::api::{Api, Patch};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::application::{ApplicationKey, Asking};
+use super::budget::{PACE, Step};
+use super::editions::shown;
+use super::owner::is_gated;
+use super::policy::Policy;
+use super::repair::{ECHO, Eviction, HELD, NO_TARGET, Repairs, View, desired};
+use super::seated::all_groups_of;
+use super::standing::is_rolling_out;
+use super::target::Targets;
+use super::turns::facts;
+use crate::observed::Observed;
+use crate::queue::Ended;
+use crate::slim::{Key, Pod};
+use crate::writes::outcome::{Outcome, Writer};
+
+/// A pod that was changed, or made, is expected to be available after so many seconds.
+const SLOW: i64 = 15;
+/// So many pods are named when people are told what is waited for.
+const MOST_NAMED: usize = 3;
+
+/// The groups that a policy divides pods among, and the one that each pod counts for, by its name.
+pub(super) type Places = (Vec<Arc<str>>, BTreeMap<Arc<str>, Arc<str>>);
+
+/// The editions that an application's pods should have.
+struct Wanted {
+    /// The policy that says so. None if the application asks for none any more.
+    policy: Option<Arc<Policy<OverridePolicySpec>>>,
+    editions: Editions,
+    /// Groups, in the order in which they come.
+    order: Vec<Arc<str>>,
+    /// The group that each pod counts for, by its name.
+    places: BTreeMap<Arc<str>, Arc<str>>,
+    /// Whether a pod is evicted where it takes another: one that comes in its place has the edition.
+    evicts: bool,
+}
+
+impl Wanted {
+    /// So many pods may be away at once.
+    fn most_away(&self) -> usize {
+        self.policy.as_ref().map_or(1, |policy| policy.most_away)
+    }
+
+    /// What is asked for, and how many pods lack it.
+    fn stage(&self, facts: &Facts, desired: usize) -> Stage {
+        let version = self.policy.as_ref().map(|policy| (policy.meta.uid.clone(), policy.generation));
+        let policy = version.unwrap_or_else(|| (Arc::from(""), None));
+        Stage { policy, desired, misplaced: facts.outdated() }
+    }
+
+    /// Whether a running pod has all of its edition that it can be given, though that is not all.
+    fn is_left(&self, pod: &Pod, group: &str) -> bool {
+        if self.evicts || self.editions.is_had_in_place(pod.annotations.get(EDITION), group) {
+            return false;
+        }
+        let template = self.editions.template.as_deref();
+        let rendering = template.and_then(|template| self.editions.of_group(group).render(template).ok());
+        rendering.is_none_or(|rendering| has_images(&rendering, &pod.running()))
+    }
+}
+
+impl Repairs {
+    /// Gives the next pod of an application the edition of its group. Pods that are `misplaced` are left alone, since those that
+    /// come in their place have the edition already.
+    pub(super) async fn roll_out(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        view: &View,
+        places: Option<Places>,
+        misplaced: &BTreeSet<Arc<str>>,
+    ) -> Result<Ended, kube::Error> {
+        let Some(wanted) = self.wanted(at, asking, view, places).await? else { return Ok(Ended::Done) };
+        let is_daemon = at.kind == NATIVE_DAEMON_SET.at;
+        // A node that was down before holds up nobody, and nothing there is changed: its kubelet may not answer.
+        let is_out_of_reach = |pod: &Pod| is_daemon && !view.available.has(pod) && !self.is_on_ready_node(pod);
+        let is_touched = |pod: &Pod| {
+            let group = wanted.places.get(&pod.meta.key.name);
+            let edition = group.and_then(|group| wanted.editions.of_group(group).name.as_deref());
+            edition.is_some() && edition == pod.annotations.get(EDITION)
+        };
+        let mut known = view.pods.clone();
+        known.retain(|pod| is_touched(pod) || !is_out_of_reach(pod));
+        let group_of = |pod: &Pod| wanted.places.get(&pod.meta.key.name).cloned();
+        let (mut facts, pods) = facts(&known, (&wanted.order, &group_of), &wanted.editions, view.available);
+        for (state, pod) in facts.pods.iter_mut().zip(&pods) {
+            state.is_left |= misplaced.contains(&state.name) || wanted.is_left(pod, &wanted.order[state.group]);
+        }
+        if facts.is_done() || wanted.policy.as_ref().is_some_and(|policy| policy.is_suspended) {
+            return Ok(Ended::Done);
+        }
+        // What a pod was made by must be known to those who come after us.
+        if wanted.policy.as_ref().is_some_and(|policy| !self.editions.versions.is_recorded(policy)) {
+            return Ok(Ended::Again(ECHO));
+        }
+        if let Some(wait) = self.budget.wait() {
+            return Ok(Ended::Again(wait.max(ECHO)));
+        }
+        let Some(whole) = self.whole(at, asking).await?.filter(|whole| !is_rolling_out(whole)) else {
+            return Ok(Ended::Again(HELD));
+        };
+        let desired = desired(&whole);
+        facts.others_down += desired.saturating_sub(view.pods.len()) + view.stranded;
+        facts.most_away = wanted.most_away();
+        match facts.next() {
+            Next::Rest => Ok(Ended::Done),
+            Next::Wait => {
+                self.tell_wait(at, asking, (&facts, &pods), view.available.now);
+                Ok(Ended::Again(HELD))
+            }
+            Next::Change(number) => {
+                let stage = wanted.stage(&facts, desired);
+                self.change((at, asking), view, &wanted, &pods[number], stage).await
+            }
+        }
+    }
+
+    fn is_on_ready_node(&self, pod: &Pod) -> bool {
+        let node = pod.node.as_ref().filter(|_| pod.is_bound);
+        let node = node.and_then(|name| self.stores.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }));
+        node.is_some_and(|node| node.health == Health::Ready)
+    }
+
+    /// The groups of pods that no policy divides: what they say, else all groups of their node.
+    fn places_by_node(&self, at: &ApplicationKey, pods: &[Arc<Pod>]) -> BTreeMap<Arc<str>, Arc<str>> {
+        let is_daemon = at.kind == NATIVE_DAEMON_SET.at;
+        let group_of = |pod: &Arc<Pod>| {
+            let said = pod.labels.get_shared(GATE).filter(|_| !is_gated(pod) && !is_daemon);
+            let node = pod.node.as_ref().filter(|_| pod.is_bound);
+            said.or_else(|| node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node)))
+        };
+        pods.iter().filter_map(|pod| Some((pod.meta.key.name.clone(), group_of(pod)?))).collect()
+    }
+
+    /// The editions that an application's pods should have. None if nothing says so.
+    async fn wanted(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        view: &View,
+        places: Option<Places>,
+    ) -> Result<Option<Wanted>, kube::Error> {
+        let policy_of = |name: &str| self.overrides.get(&Key::new(&at.key.namespace, name));
+        let is_divided = places.is_some();
+        let (groups, places) = places.unwrap_or_else(|| {
+            let places = self.places_by_node(at, &view.pods);
+            (places.values().cloned().collect::<BTreeSet<_>>().into_iter().collect(), places)
+        });
+        match Pair::Override.situation(&asking.labels) {
+            Situation::Bound(name) => {
+                let Some(policy) = policy_of(name) else { return Ok(None) };
+                let is_made = is_divided || at.kind == NATIVE_DAEMON_SET.at;
+                let editions = if is_made {
+                    self.editions_of(view, &policy, &groups).await?
+                } else {
+                    // These pods were not made by the policy, and none that come in their place will be.
+                    self.tell_images_only(at, asking, &policy);
+                    Some(self.of_images(&policy, &groups, view))
+                };
+                let Some(editions) = editions else { return Ok(None) };
+                let order = policy.ordered(&groups);
+                Ok(Some(Wanted { policy: Some(policy), editions, order, places, evicts: is_divided }))
+            }
+            Situation::None => {
+                // The labels that were copied to pods tell which policy it was.
+                let changed = view.pods.iter().filter(|pod| pod.annotations.get(EDITION).is_some());
+                let asked = changed.clone().find_map(|pod| pod.labels.get(Pair::Override.required()));
+                if changed.count() == 0 {
+                    return Ok(None);
+                }
+                let editions = asked.and_then(policy_of).map(|policy| self.of_images(&policy, &groups, view));
+                let editions = editions.unwrap_or_default().released();
+                let evicts = at.kind != NATIVE_DAEMON_SET.at;
+                Ok(Some(Wanted { policy: None, editions, order: groups, places, evicts }))
+            }
+            Situation::Asked(_) | Situation::Differs { .. } => Ok(None),
+        }
+    }
+
+    /// What a policy says of images alone. What it says and has said in all comes after it: pods may have been made by that.
+    fn of_images(&self, policy: &Policy<OverridePolicySpec>, groups: &[Arc<str>], view: &View) -> Editions {
+        let whole = self.editions.versions.specs(policy);
+        let mut specs: Vec<_> = whole.iter().map(|spec| Arc::new(images_only(spec))).collect();
+        specs.extend(whole);
+        Editions::of(&shown(policy), &specs, groups, Some(view.template.value.clone()))
+    }
+
+    /// Gives a running pod the edition of its group.
+    async fn change(
+        &self,
+        (at, asking): (&ApplicationKey, &Asking),
+        view: &View,
+        wanted: &Wanted,
+        pod: &Arc<Pod>,
+        stage: Stage,
+    ) -> Result<Ended, kube::Error> {
+        let Some(group) = wanted.places.get(&pod.meta.key.name) else { return Ok(Ended::Again(ECHO)) };
+        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &POD);
+        let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
+        let version = pod.meta.version.to_string();
+        let whole = found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version));
+        let Some(whole) = whole else { return Ok(Ended::Again(ECHO)) };
+        // What cannot be carried over to this pod is had by a new one.
+        let carried = wanted.editions.carried(&whole, pod.annotations.get(EDITION), group).ok().flatten();
+        let (now, containers) = (self.env.now().to_string(), pod.running());
+        let target = Target {
+            uid: &pod.meta.uid,
+            version: pod.meta.version,
+            hash: wanted.editions.of_group(group).name.as_deref().unwrap_or_default(),
+            revision: "",
+            now: &now,
+            state: pod.annotations.get(STATE_ANNOTATION),
+            pending: None,
+            containers: &containers,
+            lifecycle: None,
+        };
+        match carried.as_ref().map_or(Way::NewPod, |carried| way(&whole, carried, &target)) {
+            Way::InPlace { mut patch, restarts } => {
+                // A node may be in several groups: from here on the pod says for which it was changed.
+                if wanted.evicts && wanted.policy.is_some() {
+                    patch["metadata"]["labels"][GATE] = json!(&**group);
+                }
+                self.patch(at, asking, pod, (patch, restarts)).await
+            }
+            Way::NewPod if !wanted.evicts => match carried.and_then(|carried| images(&whole, &carried, &target)) {
+                Some(patch) => self.patch(at, asking, pod, (patch, true)).await,
+                None => Ok(Ended::Again(NO_TARGET)),
+            },
+            Way::NewPod => self.replace((at, asking), view, wanted, (pod, group), stage).await,
+        }
+    }
+
+    /// Evicts a pod that cannot be changed where it runs.
+    async fn replace(
+        &self,
+        (at, asking): (&ApplicationKey, &Asking),
+        view: &View,
+        wanted: &Wanted,
+        (pod, group): (&Arc<Pod>, &Arc<str>),
+        stage: Stage,
+    ) -> Result<Ended, kube::Error> {
+        let name = &pod.meta.key.name;
+        if let Some((_, rest)) = self.budget.futile(at, Step::Edition, &stage) {
+            let note = format!(
+                "pods lack the edition of their group, and evicting one has not helped: no more are evicted for {} s",
+                rest.as_secs()
+            );
+            self.report(at, asking, "MoveDidNotHelp", note);
+            return Ok(Ended::Again(rest));
+        }
+        let rendering = wanted.editions.of_group(group).render(&view.template.value);
+        let rendering = rendering.unwrap_or_else(|_| (*view.template.value).clone());
+        let targets = Targets { client: &self.client, stores: &self.stores };
+        if wanted.policy.is_some() && !targets.has_node_for(group, &rendering, Some(pod)).await? {
+            let note = format!("pod {name} lacks the edition of group {group:?}, which has no node for another");
+            self.report(at, asking, "EditionWaits", note);
+            return Ok(Ended::Again(NO_TARGET));
+        }
+        let note = format!("pod {name} was evicted: another has the edition of group {group:?}");
+        let eviction = Eviction { pod, step: Step::Edition, stage, reason: "EditionChanged", note };
+        self.evict(at, asking, eviction).await
+    }
+
+    /// Changes a pod where it runs. A restart is a disruption: PodDisruptionBudgets are asked.
+    async fn patch(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        pod: &Arc<Pod>,
+        (patch, restarts): (Value, bool),
+    ) -> Result<Ended, kube::Error> {
+        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
+        let writer = Writer::new(&self.client, &pods);
+        if restarts {
+            match writer.try_evict(&pod.meta).await {
+                Outcome::Gone => {}
+                outcome => return self.refused(at, asking, pod, outcome),
+            }
+        }
+        match writer.patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await {
+            Outcome::Written(version) => {
+                self.stores.pods.wrote(&pod.meta.key, version);
+                info!(application = %at, pod = %pod.meta.key, restarts, "has the edition of its group");
+                if restarts {
+                    self.budget.note_restart();
+                }
+                self.counted.changed();
+                let note = format!("pod {} was given the edition of its group where it runs", pod.meta.key.name);
+                self.report(at, asking, "EditionChanged", note);
+                Ok(Ended::Again(PACE))
+            }
+            outcome => self.refused(at, asking, pod, outcome),
+        }
+    }
+
+    /// Says that no pod gets anything but images, if the policy says more.
+    fn tell_images_only(&self, at: &ApplicationKey, asking: &Asking, policy: &Policy<OverridePolicySpec>) {
+        if images_only(&policy.spec) != *policy.spec {
+            let note = format!(
+                "{} says more than images, which pods get only where a PropagationPolicy gives them a group before they run",
+                shown(policy)
+            );
+            self.report(at, asking, "OnlyImages", note);
+        }
+    }
+
+    /// Says what a rollout waits for, if pods that have their edition do not become well.
+    fn tell_wait(&self, at: &ApplicationKey, asking: &Asking, (facts, pods): (&Facts, &[Arc<Pod>]), now: i64) {
+        let is_slow = |name: &Arc<str>| {
+            let pod = pods.iter().find(|pod| pod.meta.key.name == *name);
+            let changed =
+                |pod: &Arc<Pod>| pod.annotations.get(STATE_ANNOTATION).and_then(changed_at).unwrap_or(i64::MIN);
+            pod.is_some_and(|pod| changed(pod).max(pod.created) + SLOW <= now)
+        };
+        let down = facts.updated_down().map(|pod| &pod.name).filter(|name| is_slow(name));
+        let down: Vec<&str> = down.map(|name| &**name).collect();
+        if !down.is_empty() {
+            let named = down.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
+            let note = format!(
+                "{} pods have the edition of their group and are not available ({named}): no more are changed until they are, \
+                 or the policy says something else",
+                down.len()
+            );
+            self.report(at, asking, "EditionWaits", note);
+        }
+    }
+}

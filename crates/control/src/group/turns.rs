@@ -1,0 +1,111 @@
+//! Which groups of an application keep an earlier edition of its policy, since their turn has not come. The leader and the
+//! webhooks find it out alike, from the pods.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dapple_api::group::OverridePolicySpec;
+use dapple_plan::daemonset::inplace::STATE_ANNOTATION;
+use dapple_plan::group::edition::EDITION;
+use dapple_plan::group::editions::Editions;
+use dapple_plan::group::placing::GATE;
+use dapple_plan::group::rollout::{EditionName, Facts, PodEdition};
+use dapple_plan::group::running::is_well;
+
+use super::owner::is_gated;
+use super::policy::Policy;
+use super::standing::is_protected;
+use crate::slim::Pod;
+
+/// Of so many applications it is remembered that all their pods have the newest edition.
+const MOST_DONE: usize = 10_000;
+
+/// Applications whose pods all have the newest edition: nothing needs to be found out of them.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// By the UID of the application: UID and generation of the policy.
+    done: Mutex<BTreeMap<Arc<str>, (Arc<str>, Option<i64>)>>,
+}
+
+/// When a pod counts as available.
+#[derive(Clone, Copy)]
+pub(super) struct Availability {
+    /// It has been ready for so many seconds.
+    pub(super) min_ready: i64,
+    /// In seconds since 1970.
+    pub(super) now: i64,
+}
+
+impl Availability {
+    /// Whether a pod is available, and has done what was last changed of it.
+    pub(super) fn has(self, pod: &Pod) -> bool {
+        let state = pod.annotations.get(STATE_ANNOTATION);
+        is_well(state, &pod.running(), pod.ready_since, self.min_ready, self.now)
+    }
+}
+
+impl Turns {
+    /// Has groups keep earlier editions whose turn has not come. `pods` are all live ones of the application.
+    pub(super) fn hold(
+        &self,
+        application: &Arc<str>,
+        policy: &Policy<OverridePolicySpec>,
+        pods: impl FnOnce() -> Vec<Arc<Pod>>,
+        available: Availability,
+        (groups, editions): (&[Arc<str>], &mut Editions),
+    ) {
+        let version = (policy.meta.uid.clone(), policy.generation);
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if done.get(application) == Some(&version) {
+            return;
+        }
+        let order = policy.ordered(groups);
+        let said = |pod: &Pod| pod.labels.get_shared(GATE).filter(|_| !is_gated(pod));
+        let (facts, _) = facts(&pods(), (&order, &said), editions, available);
+        if facts.is_done() {
+            if done.len() >= MOST_DONE {
+                done.clear();
+            }
+            done.insert(application.clone(), version);
+            return;
+        }
+        let earlier: Vec<Vec<EditionName>> = order.iter().map(|group| editions.earlier(group)).collect();
+        for (group, held) in order.iter().zip(facts.held(&earlier, policy.is_suspended)) {
+            if let Some(name) = held {
+                editions.hold(group, &name);
+            }
+        }
+    }
+}
+
+/// How the pods of an application stand with their editions, groups in this order; and the pods that the facts are about.
+/// `group_of` tells the group that a pod counts for, if any.
+pub(super) fn facts(
+    pods: &[Arc<Pod>],
+    (order, group_of): (&[Arc<str>], &dyn Fn(&Pod) -> Option<Arc<str>>),
+    editions: &Editions,
+    available: Availability,
+) -> (Facts, Vec<Arc<Pod>>) {
+    let place = |pod: &Pod| {
+        let said = group_of(pod)?;
+        order.iter().position(|group| group.eq_ignore_ascii_case(&said))
+    };
+    let (mut own, mut known, mut others_down) = (Vec::new(), Vec::new(), 0);
+    for pod in pods {
+        let is_available = available.has(pod);
+        let Some(group) = place(pod) else {
+            others_down += usize::from(!is_available);
+            continue;
+        };
+        own.push(PodEdition {
+            name: pod.meta.key.name.clone(),
+            group,
+            edition: pod.annotations.get_shared(EDITION),
+            is_available,
+            is_left: is_protected(pod),
+        });
+        known.push(pod.clone());
+    }
+    let wanted = order.iter().map(|group| editions.of_group(group).name.as_deref().map(Arc::from)).collect();
+    (Facts { wanted, pods: own, others_down, most_away: 1 }, known)
+}
