@@ -46,6 +46,7 @@ mod quiet;
 mod release;
 mod repair;
 mod rollout;
+mod rooms;
 mod seated;
 mod standing;
 mod target;

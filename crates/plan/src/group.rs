@@ -22,6 +22,7 @@ pub mod running;
 pub mod seating;
 pub mod version;
 pub mod volumes;
+pub mod why;
 pub mod workload;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,25 +8,63 @@ use serde_json::Value;
 /// Amounts of resources, in billionths.
 type Amounts = BTreeMap<String, i128>;
 
+/// What a pod asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requests(Amounts);
+
+impl Requests {
+    /// Of a pod, or a template, with this spec.
+    #[must_use]
+    pub fn of(spec: &Value) -> Self {
+        Self(requests(spec))
+    }
+}
+
+/// What a node has left for pods.
+#[derive(Debug, Clone)]
+pub struct Room {
+    free: Amounts,
+    /// So many more pods it takes, whatever they ask for.
+    pods: i128,
+}
+
+impl Room {
+    /// Of a node without pods.
+    #[must_use]
+    pub fn of(allocatable: &Value) -> Self {
+        let free = amounts(allocatable);
+        let pods = free.get("pods").map_or(i128::MAX, |most| most / 1_000_000_000);
+        Self { free, pods }
+    }
+
+    /// A pod is there.
+    pub fn take(&mut self, pod: &Requests) {
+        self.pods = self.pods.saturating_sub(1);
+        for (resource, amount) in &pod.0 {
+            let free = self.free.entry(resource.clone()).or_insert(0);
+            *free = free.saturating_sub(*amount);
+        }
+    }
+
+    /// How many more pods that ask for this it takes.
+    #[must_use]
+    pub fn holds(&self, wanted: &Requests) -> usize {
+        let free = |resource: &str| self.free.get(resource).copied().unwrap_or(0);
+        let asked = wanted.0.iter().filter(|(_, amount)| **amount > 0);
+        let times = asked.map(|(resource, amount)| free(resource) / amount);
+        let most = times.fold(self.pods, i128::min);
+        usize::try_from(most.max(0)).unwrap_or(usize::MAX)
+    }
+}
+
 /// What a node has for one more pod beside those that are there.
 #[must_use]
 pub fn has_room(node: &Value, pods: &[Value], wanted: &Value) -> bool {
-    let allocatable = amounts(&node["status"]["allocatable"]);
     let is_live =
         |pod: &&Value| !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default());
-    let there: Vec<&Value> = pods.iter().filter(is_live).collect();
-    let most_pods = allocatable.get("pods").map_or(i128::MAX, |most| most / 1_000_000_000);
-    if i128::try_from(there.len()).is_ok_and(|count| count >= most_pods) {
-        return false;
-    }
-    let taken = there
-        .iter()
-        .map(|pod| requests(&pod["spec"]))
-        .fold(Amounts::new(), |sum, one| combined(sum, one, i128::saturating_add));
-    requests(&wanted["spec"]).iter().all(|(resource, amount)| {
-        let free = allocatable.get(resource).copied().unwrap_or(0) - taken.get(resource).copied().unwrap_or(0);
-        *amount <= free
-    })
+    let mut room = Room::of(&node["status"]["allocatable"]);
+    pods.iter().filter(is_live).for_each(|pod| room.take(&Requests::of(&pod["spec"])));
+    room.holds(&Requests::of(&wanted["spec"])) > 0
 }
 
 /// What a pod asks for: all its containers together, sidecars among the init containers included, or the greatest of the init
@@ -83,6 +121,18 @@ mod tests {
         assert!(!has_room(&node, &[pod("0"), pod("0"), pod("0")], &pod("0")), "it has as many as it takes");
         let gpu = json!({"spec": {"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]}});
         assert!(!has_room(&node, &[], &gpu), "it has none");
+    }
+
+    #[test]
+    fn it_holds_as_many_as_each_resource_allows() {
+        let mut room = Room::of(&json!({"cpu": "4", "memory": "1Gi", "pods": "10"}));
+        let wanted = |requests: Value| Requests::of(&json!({"containers": [{"resources": {"requests": requests}}]}));
+        assert_eq!(room.holds(&wanted(json!({"cpu": "500m"}))), 8);
+        assert_eq!(room.holds(&wanted(json!({"cpu": "500m", "memory": "300Mi"}))), 3);
+        assert_eq!(room.holds(&wanted(json!({"cpu": 0}))), 10, "what is not asked for does not count");
+        room.take(&wanted(json!({"cpu": "5"})));
+        assert_eq!(room.holds(&wanted(json!({"cpu": "1m"}))), 0, "more than there is is taken");
+        assert_eq!(room.holds(&wanted(json!({}))), 9);
     }
 
     #[test]

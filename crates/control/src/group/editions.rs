@@ -88,6 +88,14 @@ impl EditionsOfOwner {
         self.unrendered.is_empty()
     }
 
+    /// What pods of an application with these labels are made of in a group: as the edition of the group has it, if it renders.
+    pub(super) fn template_in(&self, labels: &dyn Labels, group: &str, template: &Arc<Value>) -> Arc<Value> {
+        let policy = policy_name(labels).and_then(|name| self.by_policy.get(name));
+        let edition = policy.map(|editions| editions.of_group(group)).filter(|edition| edition.name.is_some());
+        let rendered = edition.and_then(|edition| edition.render(template).ok());
+        rendered.map_or_else(|| template.clone(), Arc::new)
+    }
+
     /// How a pod of an application with these labels gets the edition of a group, in place of the one that it names.
     pub(super) fn correct(
         &self,

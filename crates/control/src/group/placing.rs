@@ -3,36 +3,33 @@
 //! Each write names the pod by UID and version, and takes the gate off with everything that the decision is about, so that a
 //! pod is either behind the gate or placed, wherever the process dies.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds::{KindInfo, POD};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
-use dapple_plan::group::edition::{Correction, EDITION};
-use dapple_plan::group::placing::{DELETION_COST, Decision, GATE, Placement, PodRule, Why};
-use dapple_plan::group::seating::Suits;
+use dapple_plan::group::placing::{Decision, PodRule};
+use dapple_plan::group::why::Why;
 use dapple_plan::mutant::{Mutant, is_on};
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1;
 use kube::Client;
-use kube::api::Api;
-use serde_json::{Map, Value, json};
-use tracing::{debug, info};
+use serde_json::Value;
+use tracing::info;
 
 use super::adder::{Adder, PLACEMENTS, on_group, on_node, on_pod, on_policy};
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
-use super::editions::{Editioner, EditionsOfOwner, World};
-use super::gates::{Gates, opening};
+use super::editions::{Editioner, World};
+use super::gates::Gates;
 use super::lookup::Lookup;
 use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
-use super::seated::{Decided, Seatings, Stores};
+use super::rooms::{Rooms, UNBOUND};
+use super::seated::{Decided, Facts, Seatings, Stores};
 use super::versions::Versions;
-use super::volumes::Volumes;
 use super::waits::Waits;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
@@ -43,7 +40,6 @@ use crate::queue::{Ended, Queue};
 use crate::signal::Signal;
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
-use crate::writes::outcome::{Outcome, version_of};
 
 /// How soon to look again where our view is behind.
 const ECHO: Duration = Duration::from_millis(200);
@@ -51,6 +47,11 @@ const ECHO: Duration = Duration::from_millis(200);
 const AT_ONCE: usize = 16;
 /// How soon to ask again whether an edition is taken.
 const PROVED_AGAIN: Duration = Duration::from_secs(5);
+
+mod facts;
+mod writes;
+
+use facts::RoomFor;
 
 /// The controller. Its keys are owners of pods.
 pub(super) struct Placements {
@@ -62,6 +63,7 @@ pub(super) struct Placements {
     editions: Editioner,
     gates: Gates,
     seatings: Arc<Seatings>,
+    rooms: Rooms,
     waits: Waits,
     counted: Arc<GroupMetrics>,
     /// Pods of which nobody knows whether they were placed.
@@ -90,7 +92,14 @@ impl Placements {
     pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<OwnerKey>>) {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let pods = context.caches.open();
-        let pods = pods.indexed_by([Pod::BY_OWNER, GATED, GATED_BY_OWNER, Applications::PODS_BY_POLICY]);
+        let pods = pods.indexed_by([
+            Pod::BY_OWNER,
+            Pod::BY_NODE,
+            GATED,
+            GATED_BY_OWNER,
+            UNBOUND,
+            Applications::PODS_BY_POLICY,
+        ]);
         let (nodes, groups) = (context.caches.open::<Node>(), context.caches.open::<Group>());
         let stores = Stores { pods: pods.store(), nodes: nodes.store(), groups: groups.store() };
         let seatings = Arc::new(Seatings::new(stores.clone()));
@@ -116,6 +125,7 @@ impl Placements {
             ),
             gates: Gates { client: context.client.clone(), pods: stores.pods.clone() },
             counted: counted_gated(context, &stores.pods),
+            rooms: Rooms::new(stores.clone()),
             waits: Waits::new(context.recorder.clone(), stores.pods),
             seatings,
             in_doubt: Mutex::default(),
@@ -133,155 +143,6 @@ impl Placements {
         Lookup { client: &self.client, applications: &self.applications, seatings: &self.seatings }
     }
 
-    /// Repeats writes of which nobody knows whether they were done, word for word: one that is still under way may come after it,
-    /// and must find either the same done or another version. Nothing is decided until the view is as new as the answer.
-    async fn resolve(&self, at: &OwnerKey) -> Result<(), kube::Error> {
-        let in_doubt = || self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
-        let own: Vec<Doubt> = in_doubt().values().filter(|doubt| doubt.owner == *at).cloned().collect();
-        for Doubt { pod, opening, .. } in own {
-            let key = pod.meta.key.clone();
-            if let Outcome::Unknown(error) = self.gates.open(&pod, &opening).await {
-                return Err(error);
-            }
-            let api = Api::<v1::Pod>::namespaced(self.client.clone(), &key.namespace);
-            if let Some(found) = api.get_metadata_opt(&key.name).await? {
-                self.pods().wrote(&key, version_of(&found.metadata));
-            }
-            in_doubt().remove(&key);
-            // If it was not done, no change of the pod will tell.
-            self.seatings.pod_changed(&key, BTreeSet::from([at.clone()]));
-        }
-        Ok(())
-    }
-
-    /// The only groups that the volumes of pods allow.
-    async fn allowed(
-        &self,
-        at: &OwnerKey,
-        pods: &BTreeMap<Arc<str>, Waiting<'_>>,
-        groups: &[Arc<str>],
-    ) -> Result<BTreeMap<Arc<str>, BTreeSet<usize>>, kube::Error> {
-        let stores = &self.seatings.stores;
-        let volumes = Volumes { client: &self.client, nodes: &stores.nodes, groups: &stores.groups };
-        let mut allowed = BTreeMap::new();
-        for (name, waiting) in pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()) {
-            if let Some(groups) = volumes.allowed_by(&at.namespace, &waiting.pod.claims, groups).await? {
-                allowed.insert(name.clone(), groups);
-            }
-        }
-        Ok(allowed)
-    }
-
-    /// Takes the gate off a pod that nothing asks a place for.
-    async fn release(&self, pod: Arc<Pod>, asking: Option<&Asking>) -> Result<Ended, kube::Error> {
-        let labels = asking.map(|asking| asking.labels_for(&pod.labels)).unwrap_or_default();
-        match self.gates.open(&pod, &opening(&pod, labels, None, Map::new())).await {
-            Outcome::Written(_) => {
-                info!(pod = %pod.meta.key, "nothing asks where it goes: the gate is off");
-                Ok(Ended::Done)
-            }
-            outcome => failed(outcome),
-        }
-    }
-
-    /// Places a pod, and notes what has come of it.
-    async fn place(
-        &self,
-        at: &OwnerKey,
-        waiting: &Waiting<'_>,
-        placement: &Placement,
-        editions: &EditionsOfOwner,
-    ) -> Result<Ended, kube::Error> {
-        let Waiting { pod, asking } = waiting;
-        let correction = match self.correction(at, waiting, placement, editions).await? {
-            Some(Correction::Patch(correction)) => correction,
-            Some(Correction::NewPod) => return self.replace(at, pod).await,
-            // It is gone, or another by now.
-            None => return Ok(Ended::Failed),
-        };
-        let mut labels = asking.labels_for(&pod.labels);
-        labels.insert(GATE.to_owned(), json!(&*placement.group));
-        let opening = opening(pod, labels, Some(placement), correction);
-        let outcome = self.gates.open(pod, &opening).await;
-        // If nobody knows whether it was done, its seat is nobody else's until somebody does.
-        if let Outcome::Written(_) | Outcome::Unknown(_) = outcome {
-            self.seatings.note_placed(at, pod, placement);
-        }
-        match outcome {
-            Outcome::Written(_) => {
-                self.counted.placed();
-                self.tell_kept(pod, placement);
-                Ok(Ended::Done)
-            }
-            Outcome::Unknown(error) => {
-                let mut in_doubt = self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner);
-                in_doubt.insert(pod.meta.key.clone(), Doubt { owner: at.clone(), pod: pod.clone(), opening });
-                Err(error)
-            }
-            outcome => failed(outcome),
-        }
-    }
-
-    /// What a pod has of its own that dapple would have otherwise.
-    fn tell_kept(&self, pod: &Pod, placement: &Placement) {
-        if placement.has_own_cost {
-            let note = format!(
-                "it has a {DELETION_COST} of its own, which is left alone: when there are fewer pods, it may go though its \
-                 group should keep it"
-            );
-            self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "DeletionCostKept", note);
-        }
-        if placement.suits == Suits::Never {
-            let note = format!(
-                "it was not made by the edition of its group {:?}, and cannot be changed any more; it is placed as it is, since \
-                 deleting it would lose it",
-                placement.group
-            );
-            self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
-        }
-    }
-
-    /// What a pod lacks of the edition of its group. None if it is gone.
-    async fn correction(
-        &self,
-        at: &OwnerKey,
-        waiting: &Waiting<'_>,
-        placement: &Placement,
-        editions: &EditionsOfOwner,
-    ) -> Result<Option<Correction>, kube::Error> {
-        let pod = &waiting.pod;
-        if placement.suits != Suits::Corrected {
-            return Ok(Some(Correction::Patch(Map::new())));
-        }
-        let Some(whole) = self.gates.whole(pod).await? else { return Ok(None) };
-        let corrected =
-            editions.correct(&waiting.asking.labels, &whole, pod.annotations.get(EDITION), &placement.group);
-        match corrected {
-            Ok(Correction::NewPod) if editions.are_kept => Ok(Some(Correction::Patch(Map::new()))),
-            Ok(correction) => Ok(Some(correction)),
-            Err(text) if editions.are_kept => {
-                let note = format!("it is placed without the edition of its group {:?}: {text}", placement.group);
-                self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
-                Ok(Some(Correction::Patch(Map::new())))
-            }
-            Err(text) => {
-                debug!(owner = %at, pod = %pod.meta.key, text, "it cannot be corrected");
-                Ok(Some(Correction::NewPod))
-            }
-        }
-    }
-
-    /// Deletes a pod that was made by another group's edition: its owner makes one anew. The next comes later each time.
-    async fn replace(&self, at: &OwnerKey, pod: &Pod) -> Result<Ended, kube::Error> {
-        match self.gates.delete(pod).await {
-            Outcome::Gone | Outcome::Written(_) | Outcome::Missing => {
-                info!(owner = %at, pod = %pod.meta.key, "made by another group's edition: it is replaced behind the gate");
-                Ok(Ended::Failed)
-            }
-            outcome => failed(outcome),
-        }
-    }
-
     /// Divides pods of an owner by a policy.
     async fn divide(
         &self,
@@ -297,6 +158,7 @@ impl Placements {
         let numbering = self.lookup().numbering(at).await?;
         let found = self.propagations.get(&key);
         let division = found.as_ref().and_then(|policy| Division::of(&policy.spec));
+        let is_by_range = division.as_ref().is_some_and(Division::is_by_range);
         let groups = division.map(|division| division.groups().to_vec()).unwrap_or_default();
         let askings = pods.values().map(|waiting| waiting.asking);
         let world = World { applications: &self.applications, overrides: &self.overrides, pods: self.pods() };
@@ -305,8 +167,15 @@ impl Placements {
             return Ok(Ended::Failed);
         };
         let allowed = self.allowed(at, &pods, &groups).await?;
+        // Only by range does it matter whether groups have room.
+        let templates = if is_by_range { self.templates(at, &pods).await? } else { BTreeMap::new() };
         let decided = match found {
-            Some(policy) => self.seatings.decide(at, &policy, numbering, (&editions, &allowed)),
+            Some(policy) => {
+                let room = RoomFor::new(&self.rooms, at, &pods, &templates, (&groups, &editions));
+                let has_room = |pod: &str, group: usize, besides: usize| room.is_there(pod, group, besides);
+                let facts = Facts { editions: &editions, allowed: &allowed, has_room: &has_room };
+                self.seatings.decide(at, &policy, numbering, &facts)
+            }
             None => Decided::Undivided,
         };
         let decisions = match decided {
@@ -407,15 +276,6 @@ fn counted_gated(context: &ControllerContext, pods: &Arc<Store<Pod>>) -> Arc<Gro
         Some(())
     });
     counted
-}
-
-/// What follows from a write that was not done.
-fn failed(outcome: Outcome) -> Result<Ended, kube::Error> {
-    match outcome {
-        Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
-        // It is another one by now: what has changed is told, and looked at then.
-        _ => Ok(Ended::Failed),
-    }
 }
 
 /// The worst of several ends: one that fails stops no other.

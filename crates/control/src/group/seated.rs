@@ -44,6 +44,15 @@ struct Seated {
     has_strays: bool,
 }
 
+/// What is known besides of an owner's pods that wait.
+pub(super) struct Facts<'a> {
+    pub(super) editions: &'a EditionsOfOwner,
+    /// The only groups that volumes allow, of pods that have such volumes.
+    pub(super) allowed: &'a BTreeMap<Arc<str>, BTreeSet<usize>>,
+    /// Whether a group has room for a pod, beside so many others.
+    pub(super) has_room: &'a dyn Fn(&str, usize, usize) -> bool,
+}
+
 /// What comes of a look at an owner's pods.
 pub(super) enum Decided {
     /// What is done about each that waits.
@@ -147,7 +156,7 @@ impl Seatings {
         at: &OwnerKey,
         policy: &Policy<PropagationPolicySpec>,
         numbering: Numbering,
-        (editions, allowed): (&EditionsOfOwner, &BTreeMap<Arc<str>, BTreeSet<usize>>),
+        Facts { editions, allowed, has_room }: &Facts<'_>,
     ) -> Decided {
         let made_by = (policy.meta.uid.clone(), policy.generation);
         let mut all = lock(&self.all);
@@ -167,6 +176,7 @@ impl Seatings {
             suits: &|edition| editions.suits(&groups, edition),
             unrendered: editions.unrendered(),
             allowed,
+            has_room,
             are_kept: editions.are_kept,
         }))
     }

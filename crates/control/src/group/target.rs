@@ -1,19 +1,15 @@
 //! Whether a group has a node for a pod of an application: one that is Ready, takes new pods, fits the template, and has room.
 
-use std::sync::Arc;
-
 use dapple_api::kinds::{NODE, POD};
-use dapple_plan::fit::{self, Fit};
-use dapple_plan::group::placing::selector;
-use dapple_plan::health::Health;
 use dapple_plan::room::has_room;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
+use super::rooms::fitting;
 use super::seated::Stores;
 use crate::observed::Observed;
-use crate::slim::{Key, Node, Pod};
+use crate::slim::{Node, Pod};
 
 /// Of so many nodes it is asked what runs on them: each takes two questions.
 const MOST_ASKED: usize = 10;
@@ -32,7 +28,7 @@ impl Targets<'_> {
         template: &Value,
         leaving: Option<&Pod>,
     ) -> Result<bool, kube::Error> {
-        let mut nodes = self.fitting(group, template);
+        let mut nodes = fitting(self.stores, group, template);
         let is_left = |node: &Node| leaving.is_some_and(|pod| pod.node.as_deref() == Some(node.name()));
         // Those first that probably have most room.
         nodes.sort_by_key(|node| (!is_left(node), self.pods_on(node), node.meta.key.name.clone()));
@@ -44,23 +40,6 @@ impl Targets<'_> {
             }
         }
         Ok(false)
-    }
-
-    /// The nodes of a group that are Ready, and that pods of this template may go to.
-    fn fitting(&self, group: &str, template: &Value) -> Vec<Arc<Node>> {
-        let Some(found) = self.stores.groups.get(&Key::new("", group)) else { return Vec::new() };
-        let mut template = template.clone();
-        for (key, value) in selector(group, &found.spec) {
-            template["spec"]["nodeSelector"][key] = value.into();
-        }
-        let wanted = Fit::of(&template);
-        let mut nodes = self.stores.nodes.all();
-        nodes.retain(|node| {
-            let taints: Vec<fit::Taint> = node.taints.iter().map(|taint| taint.as_fit()).collect();
-            let seen = fit::Node { name: node.name(), labels: &node.labels, taints: &taints };
-            node.health == Health::Ready && !node.unschedulable && wanted.judge(seen).is_ok()
-        });
-        nodes
     }
 
     fn pods_on(&self, node: &Node) -> usize {

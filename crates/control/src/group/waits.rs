@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dapple_api::kinds::{KindInfo, POD};
-use dapple_plan::group::placing::Why;
+use dapple_plan::group::why::Why;
 
 use super::application::Asking;
 use super::owner::is_gated;

@@ -10,6 +10,7 @@ use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::node::NodeChange;
 use jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{Cached, Interner, Key, Meta, StringMap};
 use crate::observed::{KindInfo, KindWire, Wire};
@@ -27,6 +28,8 @@ pub struct Node {
     pub unschedulable: bool,
     /// What its condition Ready says.
     pub health: Health,
+    /// `status.allocatable`, as JSON. It is read where it matters, which is seldom.
+    pub allocatable: Arc<str>,
 }
 
 /// A cached taint.
@@ -92,6 +95,7 @@ struct TaintWire {
 struct NodeStatus {
     #[serde(default)]
     conditions: Vec<Condition>,
+    allocatable: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -129,6 +133,7 @@ impl Cached for Node {
             labels: StringMap::new(&metadata.labels, strings),
             unschedulable: spec.unschedulable,
             health,
+            allocatable: strings.share(status.allocatable.as_deref().map_or("", RawValue::get)),
         }
     }
 

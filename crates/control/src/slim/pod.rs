@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::{Cached, Index, Interner, Meta, StringMap};
 use crate::observed::{KindInfo, KindWire, Wire};
@@ -68,6 +69,8 @@ pub struct Pod {
     pub trouble: Option<Arc<str>>,
     /// Containers, in the spec's order.
     pub containers: Box<[Container]>,
+    /// What it asks for besides its containers, as JSON: by init containers and as overhead; empty if nothing.
+    pub requests_besides: Arc<str>,
 }
 
 /// A readiness gate.
@@ -185,6 +188,8 @@ struct PodSpec {
     volumes: Vec<VolumeWire>,
     affinity: Affinity,
     containers: Vec<ContainerWire>,
+    init_containers: Vec<InitContainerWire>,
+    overhead: Option<Box<RawValue>>,
     readiness_gates: Vec<ReadinessGateWire>,
 }
 
@@ -226,6 +231,14 @@ struct ContainerWire {
     name: String,
     #[serde(default)]
     image: String,
+    resources: Option<Box<RawValue>>,
+}
+
+/// An init container, as far as it asks for resources.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InitContainerWire {
+    restart_policy: Option<String>,
     resources: Option<Box<RawValue>>,
 }
 
@@ -333,6 +346,18 @@ impl PodSpec {
         };
         self.node_name.as_ref().or_else(named)
     }
+
+    /// As much of it as asks for resources besides its containers.
+    fn requests_besides(&self) -> String {
+        let asks =
+            |container: &InitContainerWire| container.resources.as_deref().is_some_and(|some| some.get() != "{}");
+        if self.overhead.is_none() && !self.init_containers.iter().any(asks) {
+            return String::new();
+        }
+        let container = |container: &InitContainerWire| json!({"restartPolicy": container.restart_policy, "resources": container.resources});
+        let containers: Vec<Value> = self.init_containers.iter().map(container).collect();
+        json!({"initContainers": containers, "overhead": self.overhead}).to_string()
+    }
 }
 
 impl PodWire {
@@ -408,6 +433,7 @@ impl Cached for Pod {
             conditions,
             trouble,
             containers,
+            requests_besides: strings.share(&spec.requests_besides()),
             labels: StringMap::new(&metadata.labels, strings),
             annotations: StringMap::new(&metadata.annotations, strings),
             owner: owner.map(|owner| strings.share(&owner.uid)),
@@ -450,6 +476,15 @@ impl Pod {
             }
         },
     };
+
+    /// As much of its spec as says what it asks for.
+    pub fn asking_spec(&self) -> Value {
+        let read = |json: &str| serde_json::from_str::<Value>(json).unwrap_or_default();
+        let mut spec = read(&self.requests_besides);
+        spec["containers"] =
+            self.containers.iter().map(|container| json!({"resources": read(&container.resources)})).collect();
+        spec
+    }
 
     /// What the condition of a readiness gate says; nothing if it has no such gate.
     pub fn gate(&self, condition_type: &str) -> Option<ConditionStatus> {

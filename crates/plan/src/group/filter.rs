@@ -3,7 +3,8 @@
 //! It goes by the four labels that were copied to the pod, so that no workload has to be read. A pod is held back while a
 //! policy of either kind is asked for and not confirmed, or another is confirmed than is asked for.
 
-use super::placing::{PodRule, Why};
+use super::placing::PodRule;
+use super::why::Why;
 use crate::node::Labels;
 
 /// Why a pod with these labels is not handed to its node; none if it is. One that the node has already stays there, whatever

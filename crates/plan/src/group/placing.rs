@@ -7,7 +7,6 @@
 //! group's selector, so no gate goes off without one. The cost of a change does not depend on the number of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use dapple_api::group::{NodeGroupSpec, PropagationPolicySpec};
@@ -17,6 +16,7 @@ use super::division::Division;
 use super::edition::EDITION;
 use super::label;
 use super::seating::{Place, Placed, Seating, Suits, Waiting};
+use super::why::Why;
 use crate::mutant::{Mutant, is_on};
 use crate::node::Labels;
 
@@ -68,6 +68,8 @@ pub struct Known<'k> {
     pub unrendered: &'k BTreeMap<Arc<str>, String>,
     /// The only groups that the volumes of a pod allow, by their places in the policy; of pods that have such volumes.
     pub allowed: &'k BTreeMap<Arc<str>, BTreeSet<usize>>,
+    /// Whether a group, by its place in the policy, has room for a pod, beside so many pods of the same decision.
+    pub has_room: &'k dyn Fn(&str, usize, usize) -> bool,
     /// Whether pods must not be replaced by others: those of Jobs, which count them as failed, and those that nothing owns.
     pub are_kept: bool,
 }
@@ -85,92 +87,6 @@ pub struct Placement {
     pub has_own_cost: bool,
     /// How the edition that it was made by suits the group. One that suits it never goes there as it is: it must be kept.
     pub suits: Suits,
-}
-
-/// Why a pod stays behind the gate.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Why {
-    /// A policy is asked for and not confirmed.
-    NotConfirmed {
-        /// Of which kind.
-        pair: Pair,
-        /// Its name.
-        policy: String,
-    },
-    /// Every group has as many pods as it may have.
-    NoSeat {
-        /// By which policy.
-        policy: String,
-    },
-    /// Its group is not there.
-    NoGroup {
-        /// The group.
-        group: Arc<str>,
-        /// By which policy.
-        policy: String,
-    },
-    /// Its group has no edition that renders.
-    NoEdition {
-        /// The group.
-        group: Arc<str>,
-        /// Why.
-        text: String,
-    },
-    /// It wants another value of a label than the nodes of its group have.
-    Contradiction {
-        /// The group.
-        group: Arc<str>,
-        /// The label.
-        key: String,
-        /// What the group's nodes have.
-        value: String,
-    },
-}
-
-impl Why {
-    /// One word in CamelCase, for machines.
-    #[must_use]
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::NotConfirmed { .. } => "WaitingForPolicy",
-            Self::NoSeat { .. } => "NoSeat",
-            Self::NoGroup { .. } => "WaitingForGroup",
-            Self::NoEdition { .. } => "WaitingForEdition",
-            Self::Contradiction { .. } => "NodeSelectorContradicts",
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotConfirmed { pair, policy } => write!(
-                f,
-                "it waits until the {} {policy:?} is confirmed, which label {} asks for: the Events of its application say \
-                 what is in the way",
-                pair.kind().kind,
-                pair.required()
-            ),
-            Self::NoSeat { policy } => write!(
-                f,
-                "it waits since every group of the PropagationPolicy {policy:?} has its greatest number of pods: raise a max, \
-                 or list another group"
-            ),
-            Self::NoGroup { group, policy } => write!(
-                f,
-                "it waits for the NodeGroup {group:?}, which the PropagationPolicy {policy:?} lists and which is not there: \
-                 create it, or take it off the list"
-            ),
-            Self::NoEdition { group, text } => {
-                write!(f, "it waits since its OverridePolicy cannot be carried out in its group {group:?}: {text}")
-            }
-            Self::Contradiction { group, key, value } => write!(
-                f,
-                "it waits since no node of its group {group:?} fits it: nodes of the group have {key}={value}, and the pod's own \
-                 nodeSelector asks for another value"
-            ),
-        }
-    }
 }
 
 /// What the labels of an application say of its pods.
@@ -232,6 +148,13 @@ struct Gated {
     edition: Option<Arc<str>>,
     node_selector: BTreeMap<String, String>,
     has_cost: bool,
+}
+
+impl Gated {
+    /// What a group's selector wants that the pod's own contradicts.
+    fn contradicted<'s>(&self, selector: &'s BTreeMap<String, String>) -> Option<(&'s String, &'s String)> {
+        selector.iter().find(|(key, value)| self.node_selector.get(*key).is_some_and(|own| own != *value))
+    }
 }
 
 impl Placing {
@@ -346,11 +269,11 @@ impl Placing {
             let edition = gated.edition.as_deref();
             let suits = suits.entry(edition).or_insert_with(|| (known.suits)(edition)).clone();
             let allowed = known.allowed.get(*name).cloned();
-            let waits =
-                Waiting { ordinal: gated.ordinal, suits, is_kept: known.are_kept, allowed, ..Waiting::default() };
-            asked.push(((*name).clone(), waits));
+            let (ordinal, barred) = (gated.ordinal, self.barred(gated, known));
+            asked.push(((*name).clone(), Waiting { ordinal, suits, is_kept: known.are_kept, allowed, barred }));
         }
-        let places = self.seating.place(&asked);
+        let has_room = |pod: usize, group: usize, besides: usize| (known.has_room)(&asked[pod].0, group, besides);
+        let places = self.seating.place(&asked, &has_room);
         for (name, _) in &asked {
             self.seating.remove(name);
         }
@@ -358,6 +281,17 @@ impl Placing {
         decided
             .map(|(((name, gated), (_, waits)), place)| (name.clone(), self.judge(gated, waits, place, known)))
             .collect()
+    }
+
+    /// The groups in which a pod would wait behind the gate. Only by range is it ever sent to another than its own.
+    fn barred(&self, gated: &Gated, known: &Known<'_>) -> BTreeSet<usize> {
+        let division = self.seating.division();
+        let is_barred = |group: &Arc<str>| match (known.selector_of)(group) {
+            Some(selector) => known.unrendered.contains_key(group) || gated.contradicted(&selector).is_some(),
+            None => true,
+        };
+        let groups = division.groups().iter().enumerate().filter(|_| division.is_by_range());
+        groups.filter(|(_, group)| is_barred(group)).map(|(number, _)| number).collect()
     }
 
     fn judge(&self, gated: &Gated, waits: &Waiting, place: Option<Place>, known: &Known<'_>) -> Decision {
@@ -375,9 +309,7 @@ impl Placing {
         if is_on(Mutant::SelectorForgotten) {
             selector.clear();
         }
-        let contradicted =
-            selector.iter().find(|(key, value)| gated.node_selector.get(*key).is_some_and(|own| own != *value));
-        if let Some((key, value)) = contradicted {
+        if let Some((key, value)) = gated.contradicted(&selector) {
             return Decision::Wait(Why::Contradiction { group, key: key.clone(), value: value.clone() });
         }
         let suits = waits.suits(number);

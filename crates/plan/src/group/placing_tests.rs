@@ -62,7 +62,8 @@ fn all_groups(group: &str) -> Option<BTreeMap<String, String>> {
 fn known<'k>(selector_of: &'k dyn Fn(&str) -> Option<BTreeMap<String, String>>) -> Known<'k> {
     static NONE: BTreeMap<Arc<str>, String> = BTreeMap::new();
     static ANYWHERE: BTreeMap<Arc<str>, BTreeSet<usize>> = BTreeMap::new();
-    Known { selector_of, suits: &|_| Vec::new(), unrendered: &NONE, allowed: &ANYWHERE, are_kept: false }
+    let suits = &|_: Option<&str>| Vec::new();
+    Known { selector_of, suits, unrendered: &NONE, allowed: &ANYWHERE, has_room: &|_, _, _| true, are_kept: false }
 }
 
 fn name(number: usize) -> Arc<str> {

@@ -4,7 +4,8 @@
 //! seat says who goes first when there are fewer pods: the last ones.
 //!
 //! Invariants: no seat is given twice. No group gets a pod that waits while it has as many as its share of all pods, unless the
-//! pod's volumes allow no other. The cost of a change does not depend on the number of pods.
+//! pod's volumes allow no other, or, by range, the group whose share it is has no room for it; and then none gets more than its
+//! greatest number. The cost of a change does not depend on the number of pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,8 +35,24 @@ pub struct Waiting {
     pub is_kept: bool,
     /// The only groups that its volumes allow.
     pub allowed: Option<BTreeSet<usize>>,
-    /// Groups without room for it.
-    pub full: BTreeSet<usize>,
+    /// Groups that it is not sent to for want of room elsewhere: it would wait there behind the gate.
+    pub barred: BTreeSet<usize>,
+}
+
+/// Whether a group has room for one of the pods that wait, by its place among them, beside so many of them that go there too.
+pub type HasRoom<'r> = &'r dyn Fn(usize, usize, usize) -> bool;
+
+/// The pods that are placed at once.
+struct Round<'r> {
+    has_room: HasRoom<'r>,
+    /// How many of them each group has got.
+    taken: Vec<usize>,
+}
+
+impl Round<'_> {
+    fn has_room(&self, pod: usize, group: usize) -> bool {
+        (self.has_room)(pod, group, self.taken[group])
+    }
 }
 
 /// How the edition that a pod was made by suits a group.
@@ -123,7 +140,7 @@ impl Seating {
     pub fn put(&mut self, pod: &Arc<str>, placed: Placed) -> Option<usize> {
         self.remove(pod);
         let group = placed.group.filter(|group| *group < self.rows.len())?;
-        let seat = placed.seat.filter(|seat| *seat < self.live.saturating_mul(2).saturating_add(BEYOND));
+        let seat = placed.seat.filter(|seat| *seat < self.believed());
         let seat = seat.filter(|seat| self.division.group_at(*seat) == Some(group));
         let rank = seat.map(|seat| self.division.rank_of(group, seat)).filter(|rank| self.rows[group].is_free(*rank));
         self.rows[group].pods += 1;
@@ -163,9 +180,10 @@ impl Seating {
     }
 
     /// Places pods that wait, all at once, in the order in which they came. None for one that has no place: every group has
-    /// its greatest number.
-    pub fn place(&mut self, waiting: &[(Arc<str>, Waiting)]) -> Vec<Option<Place>> {
+    /// its greatest number. Whether a group has room is asked by range only, and only for pods above its least number.
+    pub fn place(&mut self, waiting: &[(Arc<str>, Waiting)], has_room: HasRoom<'_>) -> Vec<Option<Place>> {
         let shares = self.division.counts(self.live);
+        let mut round = Round { has_room, taken: vec![0; self.rows.len()] };
         let mut places: Vec<Option<Place>> = vec![None; waiting.len()];
         // What suits a group as it is need not be changed there: those first. What suits none takes what is left.
         for at_most in [Suits::AsItIs, Suits::Corrected, Suits::Never] {
@@ -175,9 +193,10 @@ impl Seating {
                 }
                 places[number] = match waits.ordinal {
                     Some(ordinal) => self.at_ordinal(waits, ordinal),
-                    None => self.first_open(waits, &shares, at_most),
+                    None => self.first_open((number, waits), &shares, at_most, &round),
                 };
                 if let Some(Place { group, seat }) = places[number] {
+                    round.taken[group] += 1;
                     self.put(pod, Placed { group: Some(group), seat });
                 }
             }
@@ -200,15 +219,22 @@ impl Seating {
     }
 
     /// The open group whose free seat comes first, of those that a pod suits so well, or better.
-    fn first_open(&mut self, waits: &Waiting, shares: &[usize], at_most: Suits) -> Option<Place> {
+    fn first_open(
+        &mut self,
+        (number, waits): (usize, &Waiting),
+        shares: &[usize],
+        at_most: Suits,
+        round: &Round<'_>,
+    ) -> Option<Place> {
         let is_wanted = |group: &usize| self.is_open(*group, waits, shares) && waits.suits(*group) <= at_most;
         let open: Vec<usize> = (0..self.rows.len()).filter(is_wanted).collect();
-        let first = open.into_iter().min_by_key(|group| self.lowest(*group).seat.unwrap_or(usize::MAX));
+        let first =
+            open.into_iter().min_by_key(|group| self.lowest_below(*group, self.live).seat.unwrap_or(usize::MAX));
         match first {
             Some(group) if waits.suits(group) == Suits::Never => {
-                Some(self.made_for(waits).unwrap_or_else(|| self.take(group, waits)))
+                Some(self.made_for(waits).unwrap_or_else(|| self.take(group, (number, waits), round)))
             }
-            Some(group) => Some(self.take(group, waits)),
+            Some(group) => Some(self.take(group, (number, waits), round)),
             None if at_most == Suits::Never => self.by_volumes(waits),
             None => None,
         }
@@ -223,15 +249,21 @@ impl Seating {
     }
 
     /// A place in a group; by range, and above its least number, in the next one with room if it has none.
-    fn take(&mut self, group: usize, waits: &Waiting) -> Place {
-        let may_pass = waits.full.contains(&group) && self.rows[group].pods >= self.division.least(group);
-        let has_room = |other: &usize| {
+    fn take(&mut self, group: usize, (number, waits): (usize, &Waiting), round: &Round<'_>) -> Place {
+        let may_pass = self.rows[group].pods >= self.division.least(group) && !round.has_room(number, group);
+        let is_open = |other: &usize| {
             let is_below = self.rows[*other].pods < self.division.most(*other);
-            is_below && !waits.full.contains(other) && waits.is_allowed(*other)
+            // One that would have to be made anew there would be made for the same group again.
+            let suits = waits.suits(*other) < Suits::Never || waits.suits(group) == Suits::Never;
+            *other != group && is_below && suits && waits.is_allowed(*other) && !waits.barred.contains(other)
         };
-        let other =
-            (0..self.rows.len()).filter(|_| may_pass).filter(has_room).min_by_key(|other| self.rows[*other].pods);
-        other.map_or_else(|| self.lowest(group), |group| Place { group, seat: None })
+        let mut others: Vec<usize> = (0..self.rows.len()).filter(|_| may_pass).filter(is_open).collect();
+        others.sort_by_key(|other| self.rows[*other].pods);
+        match others.into_iter().find(|other| round.has_room(number, *other)) {
+            // With the next seat there, though that be beyond the group's share: then it goes before those within theirs.
+            Some(other) => self.lowest_below(other, self.believed()),
+            None => self.lowest_below(group, self.live),
+        }
     }
 
     /// A group that a pod's volumes allow, though it has its share; none if they allow all.
@@ -241,10 +273,15 @@ impl Seating {
         Some(Place { group, seat: None })
     }
 
-    /// The first free seat of a group.
-    fn lowest(&mut self, group: usize) -> Place {
+    /// The first free seat of a group, if it is one of the first `seats`.
+    fn lowest_below(&mut self, group: usize, seats: usize) -> Place {
         let rank = self.rows[group].lowest();
-        Place { group, seat: self.division.seat_at(group, rank, self.live) }
+        Place { group, seat: self.division.seat_at(group, rank, seats) }
+    }
+
+    /// Seats below this are believed to be had.
+    fn believed(&self) -> usize {
+        self.live.saturating_mul(2).saturating_add(BEYOND)
     }
 }
 

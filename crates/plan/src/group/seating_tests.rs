@@ -29,11 +29,18 @@ fn pods(count: usize, waiting: &Waiting) -> Vec<(Arc<str>, Waiting)> {
     (0..count).map(|number| (Arc::from(format!("p{number}")), waiting.clone())).collect()
 }
 
+/// All groups have room.
+const ROOM: HasRoom<'static> = &|_, _, _| true;
+
 /// The groups and seats of so many pods that come at once.
 fn placed(division: Division, count: usize, waiting: &Waiting) -> Vec<Option<(usize, Option<usize>)>> {
     let mut seating = Seating::new(division);
     seating.set_live(count);
-    seating.place(&pods(count, waiting)).into_iter().map(|place| place.map(|place| (place.group, place.seat))).collect()
+    seating
+        .place(&pods(count, waiting), ROOM)
+        .into_iter()
+        .map(|place| place.map(|place| (place.group, place.seat)))
+        .collect()
 }
 
 #[test]
@@ -75,7 +82,7 @@ fn those_that_can_be_corrected_give_way_to_those_that_cannot() {
         (Arc::from("easy"), waits([Suits::Corrected, Suits::Corrected])),
         (Arc::from("strict"), waits([Suits::AsItIs, Suits::Never])),
     ];
-    let groups: Vec<usize> = seating.place(&waiting).into_iter().flatten().map(|place| place.group).collect();
+    let groups: Vec<usize> = seating.place(&waiting, ROOM).into_iter().flatten().map(|place| place.group).collect();
     assert_eq!(groups, [1, 0]);
 }
 
@@ -89,7 +96,7 @@ fn an_ordinal_is_a_seat() {
         ..Waiting::default()
     };
     let waiting = [(Arc::from("web-3"), waits(3)), (Arc::from("web-4"), waits(4))];
-    let places = seating.place(&waiting);
+    let places = seating.place(&waiting, ROOM);
     assert_eq!(places, [Some(Place { group: 0, seat: Some(3) }), Some(Place { group: 1, seat: Some(4) })]);
 }
 
@@ -102,14 +109,33 @@ fn volumes_come_before_seats() {
 
 #[test]
 fn above_its_least_number_a_group_without_room_is_passed_by() {
-    let waiting = Waiting { full: BTreeSet::from([0]), ..Waiting::default() };
-    let groups = |division| -> Vec<usize> {
-        placed(division, 3, &waiting).into_iter().flatten().map(|(group, _)| group).collect()
+    let placed = |division: Division, count: usize, waiting: &Waiting, room: &[usize]| {
+        let mut seating = Seating::new(division);
+        seating.set_live(count);
+        seating.place(&pods(count, waiting), &|_, group, besides| besides < room[group])
     };
-    assert_eq!(groups(ranges(&[(1, 9), (0, 9)])), [0, 1, 1], "its least number it keeps");
-    assert_eq!(groups(weights(&[1, 1])), [0, 1, 0], "by weight, a share is kept");
-    let all_full = Waiting { full: BTreeSet::from([0, 1]), ..Waiting::default() };
-    assert_eq!(placed(ranges(&[(0, 9), (0, 9)]), 2, &all_full)[0].unwrap().0, 0, "no other has room");
+    let groups = |division, count, waiting: &Waiting, room: &[usize]| -> Vec<usize> {
+        placed(division, count, waiting, room).into_iter().flatten().map(|place| place.group).collect()
+    };
+    let any = Waiting::default();
+    assert_eq!(groups(ranges(&[(1, 9), (0, 9)]), 3, &any, &[0, 9]), [0, 1, 1], "its least number it keeps");
+    assert_eq!(groups(ranges(&[(0, 9), (0, 9)]), 6, &any, &[1, 9]), [0, 1, 1, 1, 1, 1], "there is room for one");
+    assert_eq!(groups(ranges(&[(0, 9), (0, 3)]), 6, &any, &[1, 9]), [0, 1, 1, 1, 0, 0], "the other has its greatest");
+    assert_eq!(groups(ranges(&[(0, 9), (0, 9)]), 4, &any, &[0, 1]), [1, 0, 0, 1], "no other has room either");
+    assert_eq!(groups(weights(&[1, 1]), 3, &any, &[0, 9]), [0, 1, 0], "by weight, a share is kept");
+    let strict = Waiting { suits: vec![Suits::AsItIs, Suits::Never], ..Waiting::default() };
+    assert_eq!(
+        groups(ranges(&[(0, 9), (0, 9)]), 1, &strict, &[0, 9]),
+        [0],
+        "it would be made for the same group again"
+    );
+    let barred = Waiting { barred: BTreeSet::from([1]), ..Waiting::default() };
+    assert_eq!(groups(ranges(&[(0, 9), (0, 9)]), 1, &barred, &[0, 9]), [0], "it would wait behind the gate there");
+    let numbered = Waiting { ordinal: Some(0), ..Waiting::default() };
+    assert_eq!(groups(ranges(&[(0, 9), (0, 9)]), 1, &numbered, &[0, 9]), [0], "its number is its seat");
+    let seats: BTreeSet<Option<usize>> =
+        placed(ranges(&[(0, 9), (0, 9)]), 6, &any, &[1, 9]).into_iter().map(|place| place.unwrap().seat).collect();
+    assert_eq!(seats, [0, 1, 3, 5, 7, 9].map(Some).into(), "each has a seat of the group that it is in");
 }
 
 #[test]
@@ -183,7 +209,7 @@ proptest! {
                 }
             }
             seating.set_live(seats.len() + waiting.len());
-            let places = seating.place(&waiting);
+            let places = seating.place(&waiting, ROOM);
             for ((pod, _), place) in waiting.iter().zip(places) {
                 prop_assert!(place.is_some_and(|place| place.seat.is_some()), "{:?}", place);
                 seats.insert(pod.clone(), place.unwrap());
@@ -191,5 +217,50 @@ proptest! {
             let distinct: BTreeSet<Option<usize>> = seats.values().map(|place| place.seat).collect();
             prop_assert_eq!(distinct.len(), seats.len(), "a seat is had twice");
         }
+    }
+
+    /// However much room there is: every pod has a place while there is a seat, no seat is had twice, no group has more than its
+    /// greatest number nor, while all pods are enough, less than its least; and above that none goes to a group without room
+    /// while another that may have it has some.
+    #[test]
+    fn room_is_used_within_least_and_greatest_numbers(
+        listed in vec((0_i32..4, 0_i32..8, 0_usize..12), 1..5),
+        bursts in vec(1_usize..6, 1..6),
+    ) {
+        let listed: Vec<(i32, i32, usize)> =
+            listed.into_iter().map(|(min, more, room)| (min, min + more, room)).collect();
+        let bounds: Vec<(i32, i32)> = listed.iter().map(|(min, max, _)| (*min, *max)).collect();
+        let mut seating = Seating::new(ranges(&bounds));
+        let mut places: Vec<Place> = Vec::new();
+        let mut counts = vec![0_usize; listed.len()];
+        let mut live = 0;
+        for (burst, size) in bursts.into_iter().enumerate() {
+            live += size;
+            seating.set_live(live);
+            let waiting: Vec<(Arc<str>, Waiting)> =
+                (0..size).map(|number| (Arc::from(format!("{burst}-{number}")), Waiting::default())).collect();
+            let before = counts.clone();
+            let has_room = |_: usize, group: usize, besides: usize| before[group] + besides < listed[group].2;
+            for place in seating.place(&waiting, &has_room) {
+                let greatest = |group: usize| usize::try_from(listed[group].1).unwrap();
+                let Some(place) = place else {
+                    prop_assert!((0..listed.len()).all(|group| counts[group] >= greatest(group)));
+                    continue;
+                };
+                let has = |group: usize| counts[group] < listed[group].2;
+                let is_above = counts[place.group] >= usize::try_from(listed[place.group].0).unwrap();
+                let elsewhere = (0..listed.len()).any(|group| has(group) && counts[group] < greatest(group));
+                prop_assert!(!is_above || has(place.group) || !elsewhere, "{} has no room", place.group);
+                counts[place.group] += 1;
+                prop_assert!(counts[place.group] <= greatest(place.group));
+                places.push(place);
+            }
+            let least = |group: usize| usize::try_from(listed[group].0).unwrap();
+            if live >= (0..listed.len()).map(least).sum() {
+                prop_assert!((0..listed.len()).all(|group| counts[group] >= least(group)), "{:?}", counts);
+            }
+        }
+        let seats: Vec<usize> = places.iter().filter_map(|place| place.seat).collect();
+        prop_assert_eq!(seats.iter().collect::<BTreeSet<_>>().len(), seats.len(), "a seat is had twice");
     }
 }

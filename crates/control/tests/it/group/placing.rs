@@ -238,3 +238,54 @@ async fn pods_of_nobodys_are_divided_together_and_without_a_policy_go_anywhere()
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_range_pods_above_the_least_number_go_where_there_is_room() {
+    let site = Site::new("placing-room").await;
+    let [beijing, hangzhou] = site.groups();
+    let ranges = json!([{"nodeGroupNames": [beijing], "min": 3, "max": 9}, {"nodeGroupNames": [hangzhou], "max": 5}]);
+    site.place.add_propagation_of("spread", json!({"numRange": ranges})).await;
+    // A node of beijing has room for one such pod, one of hangzhou for two.
+    let nodes: Api<Node> = Api::all(site.client.clone());
+    for (group, count, cpu) in [("beijing", 2, "1"), ("hangzhou", 3, "2")] {
+        for number in 0..count {
+            let patch = json!({"status": {"allocatable": {"cpu": cpu}, "capacity": {"cpu": cpu}}});
+            let name = format!("{}-{group}-{number:03}", site.name);
+            nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        }
+    }
+    let mut template = site.template("Always");
+    template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "900m"}});
+    let spec = json!({"replicas": 9, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    site.place.create(&api, object).await;
+    let counted = async || {
+        let mut counts = [0, 0];
+        for pod in site.pods().await {
+            let group = pod.labels().get(GATE).cloned().unwrap_or_default();
+            counts[0] += usize::from(group == beijing);
+            counts[1] += usize::from(group == hangzhou);
+        }
+        counts
+    };
+    // Three are beijing's own, though one of them finds no room: it waits there. Hangzhou takes no more than five, and the ninth
+    // finds room nowhere.
+    eventually("pods are placed", || async {
+        let counts = counted().await;
+        if counts == [4, 5] { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+    eventually("all that have room run", || async {
+        let ready = site.pods().await.iter().filter(|pod| is_ready(pod)).count();
+        if ready == 7 { Ok(()) } else { Err(format!("{ready} are ready")) }
+    })
+    .await;
+    let before = site.identities().await;
+    site.scale(&api, 7).await;
+    eventually("the last go first", || async {
+        let counts = counted().await;
+        if counts == [3, 4] || counts == [2, 5] { Ok(()) } else { Err(format!("{counts:?}")) }
+    })
+    .await;
+    assert!(site.identities().await.is_subset(&before), "no pod is moved");
+}

@@ -1,0 +1,104 @@
+//! What is found out about pods that wait, before it is decided where they go: what their volumes allow, and which groups have room.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_plan::room::Requests;
+use serde_json::Value;
+
+use super::super::editions::EditionsOfOwner;
+use super::super::owner::OwnerKey;
+use super::super::rooms::Rooms;
+use super::super::volumes::Volumes;
+use super::{Placements, Waiting};
+
+impl Placements {
+    /// The only groups that the volumes of pods allow.
+    pub(super) async fn allowed(
+        &self,
+        at: &OwnerKey,
+        pods: &BTreeMap<Arc<str>, Waiting<'_>>,
+        groups: &[Arc<str>],
+    ) -> Result<BTreeMap<Arc<str>, BTreeSet<usize>>, kube::Error> {
+        let stores = &self.seatings.stores;
+        let volumes = Volumes { client: &self.client, nodes: &stores.nodes, groups: &stores.groups };
+        let mut allowed = BTreeMap::new();
+        for (name, waiting) in pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()) {
+            if let Some(groups) = volumes.allowed_by(&at.namespace, &waiting.pod.claims, groups).await? {
+                allowed.insert(name.clone(), groups);
+            }
+        }
+        Ok(allowed)
+    }
+
+    /// What pods are made of: their owner's template, or, of those that nothing owns, each itself. None of those that are gone.
+    pub(super) async fn templates(
+        &self,
+        at: &OwnerKey,
+        pods: &BTreeMap<Arc<str>, Waiting<'_>>,
+    ) -> Result<BTreeMap<Arc<str>, Arc<Value>>, kube::Error> {
+        let mut templates = BTreeMap::new();
+        if at.is_nobody() {
+            for (name, waiting) in pods {
+                templates.extend(self.gates.whole(&waiting.pod).await?.map(|pod| (name.clone(), Arc::new(pod))));
+            }
+        } else if let Some(template) = self.editions.templates.get(&self.client, &self.applications, at).await? {
+            templates.extend(pods.keys().map(|name| (name.clone(), template.value.clone())));
+        }
+        Ok(templates)
+    }
+}
+
+/// Whether groups have room for pods, in one decision.
+pub(super) struct RoomFor<'a> {
+    rooms: &'a Rooms,
+    at: &'a OwnerKey,
+    pods: &'a BTreeMap<Arc<str>, Waiting<'a>>,
+    templates: &'a BTreeMap<Arc<str>, Arc<Value>>,
+    groups: &'a [Arc<str>],
+    editions: &'a EditionsOfOwner,
+    /// Most pods of an owner are alike, and are counted once.
+    counted: RefCell<Vec<Counted>>,
+}
+
+/// How many more of such pods a group has room for.
+struct Counted {
+    group: usize,
+    template: Arc<Value>,
+    wanted: Requests,
+    count: usize,
+}
+
+impl<'a> RoomFor<'a> {
+    pub(super) fn new(
+        rooms: &'a Rooms,
+        at: &'a OwnerKey,
+        pods: &'a BTreeMap<Arc<str>, Waiting<'a>>,
+        templates: &'a BTreeMap<Arc<str>, Arc<Value>>,
+        (groups, editions): (&'a [Arc<str>], &'a EditionsOfOwner),
+    ) -> Self {
+        Self { rooms, at, pods, templates, groups, editions, counted: RefCell::default() }
+    }
+
+    /// Whether a group has room for a pod, beside so many others of this decision. One of which nothing is known waits nowhere
+    /// else than in its own group.
+    pub(super) fn is_there(&self, pod: &str, group: usize, besides: usize) -> bool {
+        let (Some(waiting), Some(template), Some(name)) =
+            (self.pods.get(pod), self.templates.get(pod), self.groups.get(group))
+        else {
+            return true;
+        };
+        let wanted = Requests::of(&waiting.pod.asking_spec());
+        let mut counted = self.counted.borrow_mut();
+        let is_same =
+            |known: &&Counted| known.group == group && Arc::ptr_eq(&known.template, template) && known.wanted == wanted;
+        if let Some(known) = counted.iter().find(is_same) {
+            return besides < known.count;
+        }
+        let rendered = self.editions.template_in(&waiting.asking.labels, name, template);
+        let count = self.rooms.count(self.at, name, (&rendered, &wanted), self.pods.len());
+        counted.push(Counted { group, template: template.clone(), wanted, count });
+        besides < count
+    }
+}
