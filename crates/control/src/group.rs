@@ -31,6 +31,7 @@ mod adder;
 mod application;
 mod binding;
 mod budget;
+mod costs;
 mod editions;
 pub mod extender;
 mod gatekeeper;
@@ -61,6 +62,7 @@ pub use gatekeeper::{Admission, Gatekeeper, Made};
 pub use release::release_all;
 
 use binding::Bindings;
+use costs::Costs;
 use labels::NodeLabels;
 use metrics::GroupMetrics;
 use placing::Placements;
@@ -88,6 +90,7 @@ pub const FAMILY: Family = Family {
             reads: &[kinds::OVERRIDE_POLICY.at, kinds::CONTROLLER_REVISION],
             start: |context| started(PolicyHistory::start(context), context),
         },
+        Controller { reads: &PLACEMENTS_READ, start: |context| started(Costs::start(context), context) },
     ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<GroupMetrics>(),

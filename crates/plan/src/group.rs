@@ -8,6 +8,7 @@
 //! [`Rule::matches`] holds. The property test below checks it against that definition.
 
 pub mod binding;
+pub mod costs;
 pub mod division;
 pub mod edition;
 pub mod editions;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use dapple_api::kinds::POD;
-use dapple_plan::group::placing::{DELETION_COST, GATE, Placement};
+use dapple_plan::group::costs::{DELETION_COST, SEAT};
+use dapple_plan::group::placing::{GATE, Placement};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::{Api, Patch};
@@ -67,6 +68,8 @@ pub(super) fn opening(
     }
     if let Some(cost) = placement.and_then(|placement| placement.cost) {
         patch["metadata"]["annotations"][DELETION_COST] = json!(cost.to_string());
+        // By it the cost is known to be ours.
+        patch["metadata"]["annotations"][SEAT] = json!(cost.unsigned_abs().to_string());
     }
     for (key, value) in placement.iter().flat_map(|placement| &placement.selector) {
         patch["spec"]["nodeSelector"][key] = json!(value);

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_plan::group::costs::seat_of;
 use dapple_plan::group::division::Division;
-use dapple_plan::group::placing::{DELETION_COST, GATE};
+use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::PodState;
 use dapple_plan::health::Health;
 use serde_json::Value;
@@ -60,13 +61,12 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
     let near = if said.is_some() { BTreeSet::new() } else { standing.stores.groups_of(pod, groups) };
     let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?)).and_then(|number| number.parse().ok());
     let ordinal = number.and_then(|number: usize| number.checked_sub(standing.template.start));
-    let seat = pod.annotations.get(DELETION_COST).and_then(|cost| cost.parse::<i32>().ok()).and_then(i32::checked_neg);
     PodState {
         name: pod.meta.key.name.clone(),
         group: said.and_then(number_of),
         near: near.iter().filter_map(|group| number_of(group)).collect(),
         ordinal,
-        seat: seat.and_then(|seat| usize::try_from(seat).ok()),
+        seat: seat_of(&pod.annotations),
         is_available: standing.available.has(pod),
         is_gated: is_gated(pod),
         is_protected: is_protected(pod),

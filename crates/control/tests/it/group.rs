@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::support::{cluster, eventually, group, group_has, http_get, manager, manager_at, node};
 
 mod binding;
+mod costs;
 mod editions;
 mod moving;
 mod placing;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use dapple_api::group::{NodeGroupSpec, PropagationPolicySpec};
 
 use super::binding::{Pair, Situation};
+use super::costs::{DELETION_COST, cost_of, seat_of};
 use super::division::Division;
 use super::edition::EDITION;
 use super::label;
@@ -22,8 +23,6 @@ use crate::node::Labels;
 
 /// The scheduling gate, and the label of a pod that names its group.
 pub const GATE: &str = "dapple.dev/group";
-/// By which a ReplicaSet chooses whom to delete first: the lowest.
-pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A pod, as far as placing goes by it.
 #[derive(Clone, Copy)]
@@ -232,7 +231,7 @@ impl Placing {
             Some(group) => self.number_of(group),
             None => self.freest(facts.groups_of_node),
         };
-        let seat = facts.annotations.get(DELETION_COST).and_then(seat_of).or(facts.ordinal);
+        let seat = seat_of(facts.annotations).or(facts.ordinal);
         if is_on(Mutant::SeatGivenTwice) {
             return self.seating.remove(pod);
         }
@@ -373,16 +372,6 @@ pub fn probable_group<'g>(
         }
     };
     Some(division.groups()[group].clone())
-}
-
-/// What deleting the pod of a seat costs: those of the last seats go first.
-fn cost_of(seat: usize) -> Option<i32> {
-    i32::try_from(seat).ok().map(|seat| -seat)
-}
-
-/// The seat that a cost says.
-fn seat_of(cost: &str) -> Option<usize> {
-    usize::try_from(cost.parse::<i32>().ok()?.checked_neg()?).ok()
 }
 
 #[cfg(test)]

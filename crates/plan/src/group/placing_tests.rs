@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::group::costs::SEAT;
 
 fn policy(spec: serde_json::Value) -> PropagationPolicySpec {
     serde_json::from_value(spec).expect("a policy")
@@ -50,6 +51,7 @@ impl Pod {
         self.node_selector.extend(placement.selector.clone());
         if let Some(cost) = placement.cost {
             self.annotations.insert(DELETION_COST.to_owned(), cost.to_string());
+            self.annotations.insert(SEAT.to_owned(), (-cost).to_string());
         }
     }
 }

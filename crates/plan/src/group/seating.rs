@@ -15,6 +15,12 @@ use super::division::Division;
 /// So far beyond the number of pods a seat is believed: whoever may write a pod can claim any.
 const BEYOND: usize = 64;
 
+/// Of an owner with so many pods, seats below this are believed to be had.
+#[must_use]
+pub fn believed(pods: usize) -> usize {
+    pods.saturating_mul(2).saturating_add(BEYOND)
+}
+
 /// A pod that has a place, as it says itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placed {
@@ -140,7 +146,7 @@ impl Seating {
     pub fn put(&mut self, pod: &Arc<str>, placed: Placed) -> Option<usize> {
         self.remove(pod);
         let group = placed.group.filter(|group| *group < self.rows.len())?;
-        let seat = placed.seat.filter(|seat| *seat < self.believed());
+        let seat = placed.seat.filter(|seat| *seat < believed(self.live));
         let seat = seat.filter(|seat| self.division.group_at(*seat) == Some(group));
         let rank = seat.map(|seat| self.division.rank_of(group, seat)).filter(|rank| self.rows[group].is_free(*rank));
         self.rows[group].pods += 1;
@@ -261,7 +267,7 @@ impl Seating {
         others.sort_by_key(|other| self.rows[*other].pods);
         match others.into_iter().find(|other| round.has_room(number, *other)) {
             // With the next seat there, though that be beyond the group's share: then it goes before those within theirs.
-            Some(other) => self.lowest_below(other, self.believed()),
+            Some(other) => self.lowest_below(other, believed(self.live)),
             None => self.lowest_below(group, self.live),
         }
     }
@@ -277,11 +283,6 @@ impl Seating {
     fn lowest_below(&mut self, group: usize, seats: usize) -> Place {
         let rank = self.rows[group].lowest();
         Place { group, seat: self.division.seat_at(group, rank, seats) }
-    }
-
-    /// Seats below this are believed to be had.
-    fn believed(&self) -> usize {
-        self.live.saturating_mul(2).saturating_add(BEYOND)
     }
 }
 

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::costs::{DELETION_COST, SEAT};
 use dapple_plan::group::edition::EDITION;
-use dapple_plan::group::placing::{DELETION_COST, GATE};
+use dapple_plan::group::placing::GATE;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -62,7 +63,7 @@ pub(super) fn is_placement(write: &Write<'_>) -> bool {
         }
         rest["metadata"]["labels"] = none_if_empty(rest["metadata"]["labels"].take());
         if let Some(annotations) = rest["metadata"]["annotations"].as_object_mut() {
-            annotations.retain(|key, _| ![DELETION_COST, EDITION].contains(&key.as_str()));
+            annotations.retain(|key, _| ![DELETION_COST, SEAT, EDITION].contains(&key.as_str()));
         }
         rest["metadata"]["annotations"] = none_if_empty(rest["metadata"]["annotations"].take());
         for container in rest["spec"]["containers"].as_array_mut().into_iter().flatten() {
@@ -75,4 +76,27 @@ pub(super) fn is_placement(write: &Write<'_>) -> bool {
     };
     let before = write.change.previous.as_ref().filter(|_| write.change.resource == "pods");
     before.is_some_and(|before| is_gated(before) && rest(before) == rest(&write.change.object))
+}
+
+/// Whether nothing was written of a pod that is placed but what deleting it costs, and that was dapple's.
+pub(super) fn is_costing(write: &Write<'_>) -> bool {
+    let annotation = |pod: &Value, key: &str| pod["metadata"]["annotations"][key].as_str().map(str::to_owned);
+    let is_ours = |pod: &Value| {
+        let seat = annotation(pod, SEAT).and_then(|seat| seat.parse::<i64>().ok());
+        seat.is_some_and(|seat| annotation(pod, DELETION_COST) == Some((-seat).to_string()))
+    };
+    let rest = |pod: &Value| {
+        let mut rest = pod.clone();
+        for field in ["resourceVersion", "managedFields"] {
+            rest["metadata"][field] = Value::Null;
+        }
+        if let Some(annotations) = rest["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(DELETION_COST);
+            annotations.remove(SEAT);
+        }
+        rest["metadata"]["annotations"] = none_if_empty(rest["metadata"]["annotations"].take());
+        rest
+    };
+    let before = write.change.previous.as_ref().filter(|_| write.change.resource == "pods");
+    before.is_some_and(|before| is_ours(before) && rest(before) == rest(&write.change.object))
 }

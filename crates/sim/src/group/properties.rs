@@ -53,6 +53,7 @@ impl Properties for GroupProperties {
             is_label
                 || binding::is_of_binding(write)
                 || placing::is_placement(write)
+                || placing::is_costing(write)
                 || is_eviction(write)
                 || editions::is_change(write)
                 || editions::is_version(write)

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::costs::DELETION_COST;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::label::PREFIX;
-use dapple_plan::group::placing::{DELETION_COST, GATE};
+use dapple_plan::group::placing::GATE;
 use serde_json::Value;
 
 use super::GROUPS;

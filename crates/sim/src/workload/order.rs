@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dapple_plan::group::placing::DELETION_COST;
+use dapple_plan::group::costs::DELETION_COST;
 use jiff::Timestamp;
 use serde_json::Value;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dapple_plan::group::binding::Pair;
-use dapple_plan::group::placing::{DELETION_COST, GATE};
+use dapple_plan::group::costs::DELETION_COST;
+use dapple_plan::group::placing::GATE;
 use dapple_sim::faults::Weather;
 use dapple_sim::nodes::node_comes;
 use dapple_sim::run::run;

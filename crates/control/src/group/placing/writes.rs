@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 
 use dapple_api::kinds::POD;
+use dapple_plan::group::costs::DELETION_COST;
 use dapple_plan::group::edition::{Correction, EDITION};
-use dapple_plan::group::placing::{DELETION_COST, GATE, Placement};
+use dapple_plan::group::placing::{GATE, Placement};
 use dapple_plan::group::seating::Suits;
 use k8s_openapi::api::core::v1;
 use kube::api::Api;

@@ -45,7 +45,7 @@ impl Watcher {
 }
 
 impl Site {
-    async fn weigh(&self, weights: [i64; 2]) {
+    pub(super) async fn weigh(&self, weights: [i64; 2]) {
         let items: Vec<_> = self
             .groups()
             .iter()

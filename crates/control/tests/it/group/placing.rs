@@ -97,7 +97,7 @@ impl Site {
         .await;
     }
 
-    async fn scale(&self, api: &Api<DynamicObject>, replicas: usize) {
+    pub(super) async fn scale(&self, api: &Api<DynamicObject>, replicas: usize) {
         let patch = json!({"spec": {"replicas": replicas}});
         api.patch_scale("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
