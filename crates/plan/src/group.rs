@@ -21,6 +21,7 @@ pub mod repair;
 pub mod rollout;
 pub mod running;
 pub mod seating;
+pub mod status;
 pub mod version;
 pub mod volumes;
 pub mod why;
@@ -30,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::group::{NodeGroupSpec, NodeGroupStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::node::Labels;
 
@@ -104,29 +105,19 @@ pub struct Shared {
 /// The status that says what `roll` says, for this generation of the group. A condition that stays keeps its time, so
 /// equal facts give an equal status and need no write.
 pub fn status(roll: Roll, generation: Option<i64>, before: Option<&NodeGroupStatus>, now: &Time) -> NodeGroupStatus {
+    let known = before.map(|before| before.conditions.as_slice()).unwrap_or_default();
     let (found, reason, message) = match (roll.missing.as_slice(), roll.members.len()) {
-        ([], 0) if roll.asks_nothing => ("False", "NothingAskedFor", "Set spec.nodes or spec.matchLabels.".to_owned()),
-        ([], 0) => ("False", "NoNodes", "No node has the labels in spec.matchLabels.".to_owned()),
-        ([], count) => ("True", "NodesFound", format!("The group has {count} node{}.", plural(count))),
-        (missing, _) => ("False", "NodesMissing", missing_message(missing)),
-    };
-    let condition = |kind: &str, (status, reason, message): (&str, &str, String)| {
-        let known = before.and_then(|before| before.conditions.iter().find(|known| known.type_ == kind));
-        let since = known.filter(|known| known.status == status).map_or(now, |known| &known.last_transition_time);
-        Condition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message,
-            last_transition_time: since.clone(),
-            observed_generation: generation,
-        }
+        ([], 0) if roll.asks_nothing => (false, "NothingAskedFor", "Set spec.nodes or spec.matchLabels.".to_owned()),
+        ([], 0) => (false, "NoNodes", "No node has the labels in spec.matchLabels.".to_owned()),
+        ([], count) => (true, "NodesFound", format!("The group has {count} node{}.", plural(count))),
+        (missing, _) => (false, "NodesMissing", missing_message(missing)),
     };
     let exclusive = match roll.shared.count {
-        0 => ("True", "NoNodeShared", "No node of the group is in another group.".to_owned()),
-        _ => ("False", "NodesShared", shared_message(&roll.shared)),
+        0 => (EXCLUSIVE, true, "NoNodeShared", "No node of the group is in another group.".to_owned()),
+        _ => (EXCLUSIVE, false, "NodesShared", shared_message(&roll.shared)),
     };
-    let conditions = vec![condition(NODES_FOUND, (found, reason, message)), condition(EXCLUSIVE, exclusive)];
+    let all = [(NODES_FOUND, found, reason, message), exclusive];
+    let conditions = all.into_iter().map(|found| status::condition(found, generation, known, now)).collect();
     NodeGroupStatus {
         node_count: i32::try_from(roll.members.len()).unwrap_or(i32::MAX),
         contained_nodes: roll.members,

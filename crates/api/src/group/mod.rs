@@ -3,6 +3,7 @@
 
 mod node_group;
 mod override_policy;
+mod policy_status;
 mod propagation_policy;
 mod validate;
 
@@ -14,6 +15,9 @@ pub use override_policy::{
     CommandArgsOverrider, ImageComponent, ImageOverrider, ImagePredicate, OverridePolicy, OverridePolicySpec,
     OverriderOperator, Overriders, PlaintextOperator, PlaintextOverrider, RuleWithNodeGroup,
 };
+pub use policy_status::{
+    GroupEdition, GroupPods, OverridePolicyStatus, PendingPods, PodMove, PolicyApplication, PropagationPolicyStatus,
+};
 pub use propagation_policy::{
     NumRange, PropagationPolicy, PropagationPolicySpec, PropagationStrategy, StaticNodeGroupWeight,
 };
@@ -21,12 +25,6 @@ pub use validate::{
     group_name, missing_in_override_policy, missing_in_propagation_policy, validate_node_group,
     validate_propagation_policy,
 };
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use crate::schema;
 
 /// The API group of every kind in this module.
 pub const GROUP: &str = "groupmanagement.kubeedge.io";
@@ -46,19 +44,6 @@ pub const BINDING_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/binding-ov
 /// What the labels begin with that nodes of a group get which names nodes. No other label does.
 pub const NODE_LABEL_PREFIX: &str = "group.dapple.dev/";
 
-/// What dapple found out about a policy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PolicyStatus {
-    /// The `metadata.generation` that this status describes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Findings, such as groups that don't exist.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
-    pub conditions: Vec<Condition>,
-}
-
 pub(crate) fn crds() -> Vec<Crd> {
     let group_columns = vec![
         column("Nodes", "integer", ".status.nodeCount", "Nodes in the group"),
@@ -67,11 +52,27 @@ pub(crate) fn crds() -> Vec<Crd> {
     ];
     let ready =
         || column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Whether it is in effect");
-    let propagation_columns =
-        vec![column("Strategy", "string", ".spec.propagationStrategy", "How pods are divided"), ready(), age()];
+    let applications = || column("Applications", "integer", ".status.applicationCount", "Applications that follow it");
+    let pods = |text| column("Pods", "integer", ".status.pods", text);
+    let propagation_columns = vec![
+        column("Strategy", "string", ".spec.propagationStrategy", "How pods are divided"),
+        ready(),
+        applications(),
+        pods("Pods that it divides"),
+        column("Pending", "integer", ".status.pending", "Pods without a node"),
+        column("Misplaced", "integer", ".status.misplaced", "Pods in another group than should have them"),
+        age(),
+    ];
+    let override_columns = vec![
+        ready(),
+        applications(),
+        pods("Pods in groups"),
+        column("Updated", "integer", ".status.updated", "Pods that have the edition of their group"),
+        age(),
+    ];
     vec![
         Crd { kind: &kinds::NODE_GROUP, versions: vec![Version::of::<NodeGroup>(group_columns)] },
         Crd { kind: &kinds::PROPAGATION_POLICY, versions: vec![Version::of::<PropagationPolicy>(propagation_columns)] },
-        Crd { kind: &kinds::OVERRIDE_POLICY, versions: vec![Version::of::<OverridePolicy>(vec![ready(), age()])] },
+        Crd { kind: &kinds::OVERRIDE_POLICY, versions: vec![Version::of::<OverridePolicy>(override_columns)] },
     ]
 }

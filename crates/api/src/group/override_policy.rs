@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::PolicyStatus;
+use super::OverridePolicyStatus;
 use crate::object::resource;
 
 resource! {
@@ -18,7 +18,7 @@ resource! {
         pub spec: OverridePolicySpec,
         /// What dapple found out about the policy. Written by dapple.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub status: Option<PolicyStatus>,
+        pub status: Option<OverridePolicyStatus>,
     }
 }
 

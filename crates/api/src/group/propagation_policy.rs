@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::PolicyStatus;
+use super::PropagationPolicyStatus;
 use crate::object::resource;
 
 resource! {
@@ -14,7 +14,7 @@ resource! {
         pub spec: PropagationPolicySpec,
         /// What dapple found out about the policy. Written by dapple.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub status: Option<PolicyStatus>,
+        pub status: Option<PropagationPolicyStatus>,
     }
 }
 

@@ -128,6 +128,21 @@ pub fn groups_of(division: &mut Division, pods: &[PodState]) -> Vec<Option<usize
     counted(division, pods).0
 }
 
+/// How many pods each group has, and how many it should have once all are placed and moved.
+#[must_use]
+pub fn counts(division: &mut Division, pods: &[PodState]) -> Vec<(usize, usize)> {
+    let (_, counts) = counted(division, pods);
+    let wanted = if pods.iter().any(|pod| pod.ordinal.is_some()) {
+        let mut wanted = vec![0; counts.len()];
+        let ordinals = pods.iter().filter_map(|pod| pod.ordinal);
+        ordinals.filter_map(|ordinal| division.group_at(ordinal)).for_each(|group| wanted[group] += 1);
+        wanted
+    } else {
+        wanted(division, &counts, pods.len())
+    };
+    counts.into_iter().zip(wanted).collect()
+}
+
 /// The group that each pod counts for, and how many each group has. One that says none counts for the group of its node with most
 /// free seats, of equal ones for the first.
 fn counted(division: &mut Division, pods: &[PodState]) -> (Vec<Option<usize>>, Vec<usize>) {
