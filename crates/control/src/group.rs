@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dapple_api::group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
 use dapple_api::kinds;
-use dapple_plan::group::{Membership, Roll, Rule, status};
+use dapple_plan::group::{Membership, Roll, Rule};
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
@@ -39,7 +39,9 @@ mod gates;
 mod guess;
 mod labels;
 mod lookup;
+mod marks;
 mod metrics;
+mod notes;
 mod owner;
 mod placing;
 mod policy;
@@ -50,6 +52,7 @@ mod rollout;
 mod rooms;
 mod seated;
 mod standing;
+mod status;
 mod target;
 mod template;
 mod turns;
@@ -67,6 +70,7 @@ use labels::NodeLabels;
 use metrics::GroupMetrics;
 use placing::Placements;
 use repair::Repairs;
+use status::Statuses;
 use versions::PolicyHistory;
 
 /// The family.
@@ -91,6 +95,7 @@ pub const FAMILY: Family = Family {
             start: |context| started(PolicyHistory::start(context), context),
         },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Costs::start(context), context) },
+        Controller { reads: &PLACEMENTS_READ, start: |context| started(Statuses::start(context), context) },
     ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<GroupMetrics>(),
@@ -323,7 +328,7 @@ impl Reconcile for Groups {
         let roll = self.known.lock().unwrap_or_else(PoisonError::into_inner).roll(&group);
         let Some(roll) = roll else { return Ok(Ended::Done) };
         let generation = group.generation.filter(|_| !is_on(Mutant::GenerationForgotten));
-        let wanted = status(roll, generation, group.status.as_ref(), &Time(self.env.now()));
+        let wanted = dapple_plan::group::status(roll, generation, group.status.as_ref(), &Time(self.env.now()));
         if group.status.as_ref() == Some(&wanted) {
             return Ok(Ended::Done);
         }

@@ -75,7 +75,9 @@ pub(super) fn on_group(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Cha
 /// What a change of a policy means: pods may have places, or editions, that had none.
 pub(super) fn on_policy<S: PolicySpec>(adder: Adder) -> impl FnMut(&Change<Policy<S>>) + Send + 'static {
     move |change| {
-        if let Change::Object { key, .. } = change {
+        if let Change::Object { key, .. } = change
+            && Policy::is_news(change)
+        {
             adder.add_gated(&key.namespace);
         }
     }

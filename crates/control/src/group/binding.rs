@@ -243,7 +243,7 @@ impl Adder {
 fn follow<S: PolicySpec>(context: &ControllerContext, pair: Pair, adder: Adder) -> Subscription<Policy<S>> {
     context.caches.open().subscribe(&context.stop, move |change: &Change<Policy<S>>| {
         let Change::Object { key, .. } = change else { return };
-        let Some(applications) = adder.applications() else { return };
+        let Some(applications) = adder.applications().filter(|_| Policy::is_news(change)) else { return };
         applications.asking_for(pair, &key.namespace, &key.name).into_iter().for_each(|at| adder.add(at));
     })
 }

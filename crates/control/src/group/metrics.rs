@@ -1,4 +1,4 @@
-//! Metrics of placing and moving pods.
+//! Metrics of placing and moving pods, and what was decided about single ones lately.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,6 +6,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::application::Asking;
+use super::notes::Notes;
 use crate::metrics::FamilyMetrics;
 
 /// What is counted.
@@ -16,6 +18,8 @@ pub(super) struct GroupMetrics {
     refused: Counter,
     gated: Gauge,
     oldest: Gauge<f64, AtomicU64>,
+    /// What is told of single pods, where their policies say how they stand.
+    pub(super) notes: Notes,
 }
 
 impl FamilyMetrics for GroupMetrics {
@@ -27,6 +31,7 @@ impl FamilyMetrics for GroupMetrics {
             refused: Counter::default(),
             gated: Gauge::default(),
             oldest: Gauge::default(),
+            notes: Notes::default(),
         };
         registry.register("group_placements", "Pods that were given a group", metrics.placements.clone());
         registry.register("group_moves", "Pods evicted to be placed where they belong", metrics.moves.clone());
@@ -47,9 +52,10 @@ impl GroupMetrics {
         self.placements.inc();
     }
 
-    /// A pod was evicted to be placed where it belongs.
-    pub(super) fn moved(&self) {
+    /// A pod of an application was evicted from one group, if it was in one, to be placed in another, at this second.
+    pub(super) fn moved(&self, asking: &Asking, pod: &str, groups: (Option<&str>, &str), second: i64) {
         self.moves.inc();
+        self.notes.moved(asking, pod, groups, second);
     }
 
     /// A running pod was given another edition.

@@ -109,7 +109,7 @@ impl Placements {
             nodes.subscribe(&context.stop, on_node(seatings.clone(), adder.clone())),
             groups.subscribe(&context.stop, on_group(seatings.clone(), adder.clone())),
         );
-        let told = adder.clone();
+        let (told, counted) = (adder.clone(), counted_gated(context, &stores.pods));
         let controller = Self {
             client: context.client.clone(),
             own_namespace: context.namespace.clone(),
@@ -124,9 +124,9 @@ impl Placements {
                 Versions::subscribe(&context.caches, &context.stop, |_| {}),
             ),
             gates: Gates { client: context.client.clone(), pods: stores.pods.clone() },
-            counted: counted_gated(context, &stores.pods),
             rooms: Rooms::new(stores.clone()),
-            waits: Waits::new(context.recorder.clone(), stores.pods),
+            waits: Waits::new(context.recorder.clone(), counted.clone(), stores.pods),
+            counted,
             seatings,
             in_doubt: Mutex::default(),
             places: context.places.clone(),
@@ -304,8 +304,9 @@ impl Reconcile for Placements {
         self.editions.versions.synced(term).await;
         self.applications.synced(term).await;
         // Without a term, this process only follows.
-        if term != 0 {
-            self.places.set(term);
+        if term != 0 && self.places.set(term) {
+            // What was decided before is decided anew.
+            self.counted.notes.forget_waits();
         }
     }
 

@@ -1,34 +1,40 @@
 //! Policies as their controllers keep them.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
+use dapple_api::group::{OverridePolicySpec, OverridePolicyStatus, PropagationPolicySpec, PropagationPolicyStatus};
 use dapple_api::kinds;
+use dapple_plan::group::binding::Pair;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::caches::store::Change;
 use crate::observed::{KindInfo, KindWire, Wire};
-use crate::slim::{Cached, Interner, Meta};
+use crate::slim::{Cached, Interner, Key, Meta};
 
 /// What a policy of one kind says.
 pub(super) trait PolicySpec: DeserializeOwned + Clone + Debug + Send + Sync + 'static {
+    /// What such a policy says of itself.
+    type Status: DeserializeOwned + Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The kind of such policies.
     const KIND: KindInfo;
 }
 
 impl PolicySpec for PropagationPolicySpec {
+    type Status = PropagationPolicyStatus;
     const KIND: KindInfo = kinds::PROPAGATION_POLICY.at;
 }
 
 impl PolicySpec for OverridePolicySpec {
+    type Status = OverridePolicyStatus;
     const KIND: KindInfo = kinds::OVERRIDE_POLICY.at;
 }
 
 /// A cached policy. They are few: the spec is kept whole.
 #[derive(Debug)]
-pub(super) struct Policy<S> {
+pub(super) struct Policy<S: PolicySpec> {
     pub(super) meta: Meta,
     pub(super) generation: Option<i64>,
     /// Whether nothing that runs is to be changed by it.
@@ -38,9 +44,10 @@ pub(super) struct Policy<S> {
     /// The groups that come first when what it says changes, in this order. The others follow by name.
     pub(super) rollout_order: Vec<String>,
     pub(super) spec: Arc<S>,
+    pub(super) status: Option<S::Status>,
 }
 
-impl<S> Policy<S> {
+impl<S: PolicySpec> Policy<S> {
     /// Groups, or several with commas between them, in the order in which what the policy says reaches them.
     pub(super) fn ordered(&self, groups: &[Arc<str>]) -> Vec<Arc<str>> {
         let is_named = |groups: &str, known: &String| groups.split(',').any(|group| group.eq_ignore_ascii_case(known));
@@ -60,9 +67,11 @@ const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
 
 /// The fields of a policy that are read off the wire.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct PolicyWire<S> {
+#[serde(bound = "")]
+pub(super) struct PolicyWire<S: PolicySpec> {
     metadata: PolicyMeta,
     spec: S,
+    status: Option<S::Status>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -92,10 +101,49 @@ impl<S: PolicySpec> Cached for Policy<S> {
             most_away: most_away.filter(|most| *most > 0).unwrap_or(1),
             rollout_order: order.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
             spec: Arc::new(wire.spec),
+            status: wire.status,
         }
     }
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+}
+
+impl<S: PolicySpec> Policy<S> {
+    /// Whether a change is one of what a policy says, and not of its status alone, which is ours.
+    pub(super) fn is_news(change: &Change<Self>) -> bool {
+        let Change::Object { old: Some(old), new: Some(new), .. } = change else { return true };
+        let said = |policy: &Self| (policy.meta.uid.clone(), policy.generation, policy.is_suspended, policy.most_away);
+        said(old) != said(new)
+    }
+}
+
+/// A policy of either kind.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct PolicyKey {
+    /// Which kind.
+    pub(super) pair: Pair,
+    /// Namespace and name.
+    pub(super) key: Key,
+}
+
+impl PolicyKey {
+    /// The policies that labels ask for in a namespace.
+    pub(super) fn asked_by<'l>(
+        namespace: &'l Arc<str>,
+        label: impl Fn(&str) -> Option<Arc<str>> + 'l,
+    ) -> impl Iterator<Item = Self> + 'l {
+        let asked = move |pair: Pair| {
+            let key = Key { namespace: namespace.clone(), name: label(pair.required())? };
+            Some(Self { pair, key })
+        };
+        Pair::ALL.into_iter().filter_map(asked)
+    }
+}
+
+impl fmt::Display for PolicyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.pair.kind().kind, self.key)
     }
 }

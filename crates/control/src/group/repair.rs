@@ -97,6 +97,9 @@ enum Looked {
 pub(super) struct Eviction<'a> {
     pub(super) pod: &'a Pod,
     pub(super) step: Step,
+    /// The group that it is in, if any, and the one that its successor is for.
+    pub(super) from: Option<Arc<str>>,
+    pub(super) to: Arc<str>,
     pub(super) stage: Stage,
     /// What people are told of it.
     pub(super) reason: &'static str,
@@ -282,14 +285,11 @@ impl Repairs {
             return Ok(Looked::Busy(Ended::Again(rest)));
         }
         let (state, pod) = (&facts.pods[known.pod], &view.pods[known.pod]);
-        let from = state.group.or(state.near.first().copied()).map(|group| &*division.groups()[group]);
-        let from = from.map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
-        let note = format!(
-            "pod {} was evicted from {from}: {:?} should have it",
-            pod.meta.key.name,
-            division.groups()[known.to]
-        );
-        let eviction = Eviction { pod, step: Step::Move, stage, reason: "PodMoved", note };
+        let from = state.group.or(state.near.first().copied()).map(|group| division.groups()[group].clone());
+        let to = division.groups()[known.to].clone();
+        let place = from.as_ref().map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
+        let note = format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name);
+        let eviction = Eviction { pod, step: Step::Move, from, to, stage, reason: "PodMoved", note };
         let ended = self.evict(at, asking, eviction).await?;
         Ok(Looked::Busy(ended))
     }
@@ -308,7 +308,7 @@ impl Repairs {
         asking: &Asking,
         eviction: Eviction<'_>,
     ) -> Result<Ended, kube::Error> {
-        let Eviction { pod, step, stage, reason, note } = eviction;
+        let Eviction { pod, step, from, to, stage, reason, note } = eviction;
         let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
         let outcome = Writer::new(&self.client, &pods).evict(&pod.meta).await;
         // If nobody knows whether it was done, it counts as done until that is seen.
@@ -319,7 +319,10 @@ impl Repairs {
             Outcome::Gone => {
                 info!(application = %at, pod = %pod.meta.key, ?step, "evicted");
                 match step {
-                    Step::Move => self.counted.moved(),
+                    Step::Move => {
+                        let groups = (from.as_deref(), &*to);
+                        self.counted.moved(asking, &pod.meta.key.name, groups, self.env.now().as_second());
+                    }
                     Step::Edition => self.counted.changed(),
                 }
                 self.report(at, asking, reason, note);

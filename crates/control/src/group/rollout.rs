@@ -277,7 +277,8 @@ impl Repairs {
             return Ok(Ended::Again(NO_TARGET));
         }
         let note = format!("pod {name} was evicted: another has the edition of group {group:?}");
-        let eviction = Eviction { pod, step: Step::Edition, stage, reason: "EditionChanged", note };
+        let (from, to) = (Some(group.clone()), group.clone());
+        let eviction = Eviction { pod, step: Step::Edition, from, to, stage, reason: "EditionChanged", note };
         self.evict(at, asking, eviction).await
     }
 

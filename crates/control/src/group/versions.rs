@@ -97,6 +97,7 @@ impl PolicyHistory {
         let (metrics, counted) = (context.metrics.clone(), context.metrics.clone());
         let overrides = context.caches.open().subscribe(&context.stop, move |change| {
             if let Change::Object { key, .. } = change
+                && Policy::is_news(change)
                 && of_policies.add(key.clone(), Urgency::Change)
             {
                 metrics.queue_added(Self::NAME);

@@ -7,6 +7,7 @@ use dapple_api::kinds::{KindInfo, POD};
 use dapple_plan::group::why::Why;
 
 use super::application::Asking;
+use super::metrics::GroupMetrics;
 use super::owner::is_gated;
 use crate::caches::store::Store;
 use crate::slim::{Key, Pod};
@@ -18,6 +19,7 @@ const MOST_TOLD: usize = 20;
 /// What was said so far, by application.
 pub(super) struct Waits {
     recorder: Arc<Recorder>,
+    counted: Arc<GroupMetrics>,
     pods: Arc<Store<Pod>>,
     /// By the UID of the application. Those of which no pod waits any more are dropped.
     told: Mutex<BTreeMap<Arc<str>, Told>>,
@@ -30,12 +32,13 @@ struct Told {
 }
 
 impl Waits {
-    pub(super) fn new(recorder: Arc<Recorder>, pods: Arc<Store<Pod>>) -> Self {
-        Self { recorder, pods, told: Mutex::default() }
+    pub(super) fn new(recorder: Arc<Recorder>, counted: Arc<GroupMetrics>, pods: Arc<Store<Pod>>) -> Self {
+        Self { recorder, counted, pods, told: Mutex::default() }
     }
 
     /// Says why these pods of an application wait. `kind` is that of the application; a pod of nobody's is its own.
     pub(super) fn tell(&self, kind: KindInfo, asking: &Asking, waiting: &[(Arc<Pod>, Why)]) {
+        self.counted.notes.waiting(&self.pods, waiting);
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, told| {
             told.pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| is_gated(&pod)));

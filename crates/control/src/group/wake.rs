@@ -91,7 +91,11 @@ pub(super) fn on_policy<S: PolicySpec>(
 ) -> impl FnMut(&Change<Policy<S>>) + Send + 'static {
     let applications = Arc::downgrade(applications);
     move |change| {
-        let (Change::Object { key, .. }, Some(applications)) = (change, applications.upgrade()) else { return };
+        let (Change::Object { key, .. }, Some(applications)) =
+            (change, applications.upgrade().filter(|_| Policy::is_news(change)))
+        else {
+            return;
+        };
         let asking = applications.asking_for(pair, &key.namespace, &key.name);
         asking.into_iter().filter(|at: &ApplicationKey| at.kind != POD).for_each(|at| waker.add(at));
     }
