@@ -16,6 +16,7 @@ mod costs;
 mod editions;
 mod moving;
 mod placing;
+mod status;
 
 fn by_label(key: &str, value: &str) -> NodeGroupSpec {
     NodeGroupSpec { match_labels: BTreeMap::from([(key.into(), value.into())]), ..NodeGroupSpec::default() }

@@ -87,7 +87,7 @@ impl Place {
         self.create(&self.policies("PropagationPolicy"), object).await;
     }
 
-    async fn add_override(&self, name: &str, rule: Value) {
+    pub(super) async fn add_override(&self, name: &str, rule: Value) {
         let object = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
             "metadata": {"name": name}, "spec": {"overrideRules": [rule]}});
         self.create(&self.policies("OverridePolicy"), object).await;
