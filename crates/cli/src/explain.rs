@@ -3,12 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use dapple_api::group::REQUIRED_PROPAGATION_LABEL;
 use dapple_plan::variant::ObjectName;
+use dapple_plan::world::{Inquiry, Stand};
 use dapple_view::explain::ExplainView;
+use dapple_view::story::StoryView;
 use serde_json::Value;
 
 use crate::args::{ExplainArgs, ViewOutput};
-use crate::live;
+use crate::live::{self, Owned};
 use crate::output::{is_coloured, say, yaml};
 use crate::sources::Sources;
 use crate::target::{Target, plan_of, variant_of, variant_of_pod};
@@ -22,13 +25,31 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
             let object = ObjectName { kind: (*kind).to_owned(), namespace: args.namespace.clone(), name: name.clone() };
             of_node(&Sources::read(&args.sources).await?, &object, node)?
         }
-        (Target::Pod(name), _) => of_pod(&Sources::read(&args.sources).await?, &args.namespace, name).await?,
+        (Target::Pod(name), _) => {
+            let (story, view) = of_pod(&Sources::read(&args.sources).await?, &args.namespace, name).await?;
+            let Some(view) = view.map(|view| view.of_pod(story.clone())) else {
+                return tell(&args, &story);
+            };
+            view
+        }
     };
     match (&args.field, args.output) {
         (None, ViewOutput::Text) => say!("{}", view.text(is_coloured()).trim_end()),
         (Some(field), ViewOutput::Text) => say!("{}", view.field_text(field, is_coloured())?.trim_end()),
         (None, output) => print(&serde_json::to_value(&view)?, output)?,
         (Some(field), output) => print(&view.field_value(field)?, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says how a pod stands that has nothing else to explain.
+fn tell(args: &ExplainArgs, story: &StoryView) -> anyhow::Result<ExitCode> {
+    if args.field.is_some() {
+        bail!("the pod {} has no fields to explain: it {}", story.pod, story.line());
+    }
+    match args.output {
+        ViewOutput::Text => say!("{}", story.text(is_coloured()).trim_end()),
+        output => print(&serde_json::json!({"place": story}), output)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -48,16 +69,32 @@ fn of_node(sources: &Sources, object: &ObjectName, node: &str) -> anyhow::Result
     Ok(ExplainView::new(plan, variant, &format!("node {node}"))?)
 }
 
-async fn of_pod(sources: &Sources, namespace: &str, name: &str) -> anyhow::Result<ExplainView> {
+/// What is explained of a pod: how it stands with its policies, and why it has what it has, if it has a node.
+async fn of_pod(sources: &Sources, namespace: &str, name: &str) -> anyhow::Result<(StoryView, Option<ExplainView>)> {
     let live = sources.live.as_ref().context("a pod runs in a cluster")?;
-    let (pod, owner) = live::pod(&live.client, namespace, name).await?;
-    let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str) else {
-        bail!("the pod {namespace}/{name} has no node yet");
+    let Owned { pod, owners, workload } = live::pod(&live.client, namespace, name).await?;
+    let pods = match (owners.first(), pod["metadata"]["labels"][REQUIRED_PROPAGATION_LABEL].as_str()) {
+        (Some(owner), _) => live::pods_controlled_by(&live.client, namespace, owner).await?,
+        (None, Some(policy)) => live::bare_pods(&live.client, namespace, policy).await?,
+        (None, None) => vec![pod.clone()],
     };
+    let is_led = live::is_led(&live.client).await;
+    let story = sources.next.story(&Inquiry { pod: &pod, owners: &owners, pods: &pods, is_led });
+    let has_policy = story.stand != Stand::Anywhere;
+    let story = StoryView::new(&format!("{namespace}/{name}"), story);
+    let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str) else { return Ok((story, None)) };
     let plans = sources.next.plans();
-    let plan = plan_of(&plans, &owner).with_context(|| format!("the pod {namespace}/{name} belongs to {owner}"))?;
+    let plan = match plan_of(&plans, &workload) {
+        // That nothing else concerns it is no error where its place was asked for.
+        Err(_) if has_policy => return Ok((story, None)),
+        found => found.with_context(|| format!("the pod {namespace}/{name} belongs to {workload}"))?,
+    };
     let group = pod.pointer("/metadata/labels").and_then(|labels| labels[live::GROUP_LABEL].as_str());
-    let variant = variant_of_pod(plan, node, group)?;
+    let variant = match variant_of_pod(plan, node, group) {
+        // One that is not where it belongs gets nothing there.
+        Err(_) if has_policy => return Ok((story, None)),
+        found => found?,
+    };
     let view = ExplainView::new(plan, variant, &format!("node {node}, pod {namespace}/{name}"))?;
-    Ok(view.beside(&pod))
+    Ok((story, Some(view.beside(&pod))))
 }

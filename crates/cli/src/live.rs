@@ -1,9 +1,11 @@
 //! Reading what planning needs from a cluster.
 
 use anyhow::Context;
+use dapple_admit::gate::placer::Placer;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
 use dapple_api::kinds::{self, KindInfo};
 use dapple_control::daemonset::forecast::Cluster;
+use dapple_control::env::Env;
 use dapple_plan::fate::Pod;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{World, kind_name};
@@ -11,7 +13,8 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use serde_json::{Value, json};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::output::note;
 
@@ -96,32 +99,59 @@ async fn each(
     }
 }
 
-/// The pods of a workload that have a node and have not ended.
-pub(crate) async fn pods(client: &Client, object: &ObjectName, selector: &LabelSelector) -> anyhow::Result<Vec<Pod>> {
+/// The pods of a workload that have not ended.
+pub(crate) async fn pods(client: &Client, object: &ObjectName, selector: &LabelSelector) -> anyhow::Result<Vec<Value>> {
     // A selector that cannot be used selects nothing.
     let Ok(query) = kube::core::Selector::try_from(selector.clone()) else { return Ok(Vec::new()) };
-    let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), &object.namespace);
-    let mut params =
-        ListParams::default().limit(PAGE).labels_from(&query).fields("status.phase!=Succeeded,status.phase!=Failed");
+    let params = ListParams::default().labels_from(&query).fields("status.phase!=Succeeded,status.phase!=Failed");
     let mut pods = Vec::new();
-    loop {
-        let page = api.list(&params).await.with_context(|| format!("cannot list the pods of {object}"))?;
-        for pod in page.items {
-            let labels = pod.metadata.labels.unwrap_or_default();
-            let owner = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-            // Pods of somebody else may carry the same labels.
-            let is_daemon = object.kind.starts_with("DaemonSet");
-            let is_foreign = is_daemon && owner.is_some_and(|owner| owner.name != object.name);
-            let node = pod.spec.and_then(node_of);
-            if let (Some(name), Some(node), false) = (pod.metadata.name, node, is_foreign) {
-                pods.push(Pod { name, node, group: labels.get(GROUP_LABEL).cloned() });
-            }
+    let listed = each(client, Some(&object.namespace), kinds::POD, params, |pod| pods.push(pod.clone())).await;
+    listed.with_context(|| format!("cannot list the pods of {object}"))?;
+    // Pods of somebody else may carry the same labels.
+    let is_daemon = object.kind.starts_with("DaemonSet");
+    pods.retain(|pod| !(is_daemon && controller(pod).is_some_and(|owner| owner["name"] != object.name.as_str())));
+    Ok(pods)
+}
+
+/// Pods of a namespace that nothing controls and that ask for a PropagationPolicy.
+pub(crate) async fn bare_pods(client: &Client, namespace: &str, policy: &str) -> anyhow::Result<Vec<Value>> {
+    let params = ListParams::default().labels(&format!("{REQUIRED_PROPAGATION_LABEL}={policy}"));
+    let mut pods = Vec::new();
+    each(client, Some(namespace), kinds::POD, params, |pod| {
+        if controller(pod).is_none() {
+            pods.push(pod.clone());
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(pods),
+    })
+    .await?;
+    Ok(pods)
+}
+
+/// Pods of a namespace that an object controls.
+pub(crate) async fn pods_controlled_by(client: &Client, namespace: &str, owner: &Value) -> anyhow::Result<Vec<Value>> {
+    let mut pods = Vec::new();
+    each(client, Some(namespace), kinds::POD, ListParams::default(), |pod| {
+        if controller(pod).is_some_and(|known| known["uid"] == owner["metadata"]["uid"]) {
+            pods.push(pod.clone());
         }
-    }
+    })
+    .await?;
+    Ok(pods)
+}
+
+/// What controls an object.
+fn controller(object: &Value) -> Option<&Value> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().find(|owner| owner["controller"] == true)
+}
+
+/// Those of some pods that have a node.
+pub(crate) fn on_nodes(pods: &[Value]) -> Vec<Pod> {
+    let on_node = |pod: &Value| {
+        let spec: PodSpec = serde_json::from_value(pod["spec"].clone()).ok()?;
+        let group = pod["metadata"]["labels"][GROUP_LABEL].as_str().map(str::to_owned);
+        Some(Pod { name: pod["metadata"]["name"].as_str()?.to_owned(), node: node_of(spec)?, group })
+    };
+    pods.iter().filter_map(on_node).collect()
 }
 
 /// The pod's node, or the one that it waits for: DaemonSets' pods name theirs before the scheduler has seen them.
@@ -134,25 +164,43 @@ fn node_of(spec: PodSpec) -> Option<String> {
     spec.node_name.or_else(terms)
 }
 
-/// A pod as JSON, and the workload that its owners lead to.
-pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow::Result<(Value, ObjectName)> {
+/// A pod, what controls it, and what controls that, from below; and the name that its owners lead to.
+pub(crate) struct Owned {
+    pub(crate) pod: Value,
+    pub(crate) owners: Vec<Value>,
+    pub(crate) workload: ObjectName,
+}
+
+/// A pod, and the workload that its owners lead to.
+pub(crate) async fn pod(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Owned> {
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), namespace);
     let pod = pods.get(name).await.with_context(|| format!("cannot get the pod {namespace}/{name}"))?;
-    let mut object = json!({"kind": "Pod", "metadata": pod.metadata});
-    let mut found = ObjectName { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+    let mut pod = serde_json::to_value(pod)?;
+    (pod["apiVersion"], pod["kind"]) = ("v1".into(), "Pod".into());
+    let mut workload = ObjectName { kind: "Pod".to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+    let mut owners: Vec<Value> = Vec::new();
     // Pod, ReplicaSet, Deployment, YurtAppSet: no chain of owners is longer.
     for _ in 0..4 {
-        let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else { break };
+        let Some(owner) = controller(owners.last().unwrap_or(&pod)) else { break };
         let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
         let (api_version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
-        found =
+        workload =
             ObjectName { kind: kind_name(&api_version, &kind), namespace: namespace.to_owned(), name: name.clone() };
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind));
         let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        let Some(next) = api.get_opt(&name).await.with_context(|| format!("cannot get {found}"))? else { break };
-        object = serde_json::to_value(next)?;
+        let Some(next) = api.get_opt(&name).await.with_context(|| format!("cannot get {workload}"))? else { break };
+        let mut next = serde_json::to_value(next)?;
+        (next["apiVersion"], next["kind"]) = (api_version.into(), kind.into());
+        owners.push(next);
     }
-    Ok((serde_json::to_value(pod)?, found))
+    Ok(Owned { pod, owners, workload })
+}
+
+/// Whether a manager is seen to lead that places pods.
+pub(crate) async fn is_led(client: &Client) -> bool {
+    let namespace = crate::args::NAMESPACE;
+    let placer =
+        Placer::new(client.clone(), namespace, crate::args::LEASE.to_owned(), Env::system(), CancellationToken::new());
+    placer.is_there().await
 }

@@ -8,7 +8,7 @@ use dapple_control::daemonset::forecast::{Cluster, Forecast};
 use dapple_control::gates::Gates;
 use dapple_plan::fate::{Fates, fates, is_changed};
 use dapple_plan::variant::Plan;
-use dapple_plan::world::World;
+use dapple_plan::world::{Divided, World};
 use dapple_view::plan::PlanView;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -40,7 +40,11 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
                     .beside(&forecast.ahead.fates, is_changed)
                     .foretold(&forecast.ahead, &forecast.hashes)
                     .warned(&forecast.problems),
-                None => view.beside(&fates_of(live, before, plan).await?, is_changed),
+                None => {
+                    let (fates, divided) = fates_of(live, &sources.next, before, plan).await?;
+                    let view = view.beside(&fates, is_changed);
+                    divided.iter().fold(view, PlanView::divided)
+                }
             },
             None => view,
         });
@@ -119,12 +123,25 @@ fn applied(now: Option<&DaemonSet>, next: &DaemonSet) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(set)?)
 }
 
-async fn fates_of(live: &Live, before: Option<&Plan>, plan: &Plan) -> anyhow::Result<Fates> {
+/// What becomes of a workload's pods, and how a policy divides them now.
+async fn fates_of(
+    live: &Live,
+    next: &World,
+    before: Option<&Plan>,
+    plan: &Plan,
+) -> anyhow::Result<(Fates, Option<Divided>)> {
     let pods = match live.world.selector_of(&plan.object) {
         Some(selector) => live::pods(&live.client, &plan.object, &selector).await?,
         None => Vec::new(),
     };
-    Ok(fates(before.unwrap_or(plan), plan, &pods))
+    let before = before.unwrap_or(plan);
+    let mut fates = fates(before, plan, &live::on_nodes(&pods));
+    let divided = next.divided(&plan.object, &pods);
+    // A rollout makes all pods anew, and those go where they belong.
+    if let Some(divided) = divided.as_ref().filter(|_| before.base_hash == plan.base_hash) {
+        fates.settle(&divided.moves);
+    }
+    Ok((fates, divided))
 }
 
 fn shown(args: &PlanArgs) -> String {

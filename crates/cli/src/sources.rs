@@ -1,12 +1,14 @@
 //! Where commands that plan get their objects: files, a file of nodes, and the cluster.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use dapple_api::kinds::OVERRIDE_POLICY;
+use dapple_api::group::REQUIRED_PROPAGATION_LABEL;
+use dapple_api::kinds::{OVERRIDE_POLICY, POD};
 use dapple_api::manifest::{self, Manifest};
 use dapple_control::daemonset::forecast::Cluster;
 use dapple_edit::edit::Source;
@@ -77,7 +79,30 @@ impl Sources {
         if !malformed.is_empty() {
             bail!("{}", malformed.join("\n"));
         }
-        Ok(Self { manifests, live, next, concerned })
+        let mut sources = Self { manifests, live, next, concerned };
+        sources.add_bare_pods().await?;
+        Ok(sources)
+    }
+
+    /// Adds the pods of the cluster that are divided together with pods of the files: those that nothing owns.
+    async fn add_bare_pods(&mut self) -> anyhow::Result<()> {
+        let Some(live) = &mut self.live else { return Ok(()) };
+        let bare = self.manifests.iter().map(Manifest::value).filter(|object| object["kind"] == POD.kind);
+        let asked: BTreeSet<(String, String)> = bare
+            .filter_map(|pod| {
+                let policy = pod["metadata"]["labels"][REQUIRED_PROPAGATION_LABEL].as_str()?;
+                Some((name_of(pod).namespace, policy.to_owned()))
+            })
+            .collect();
+        for (namespace, policy) in asked {
+            for pod in live::bare_pods(&live.client, &namespace, &policy).await? {
+                let _ = live.world.add(&pod)?;
+                if !self.manifests.iter().any(|manifest| name_of(manifest.value()) == name_of(&pod)) {
+                    let _ = self.next.add(&pod)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What is probably not meant in the files, beyond any one plan.

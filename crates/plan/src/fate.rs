@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::daemonset::inplace::{self, Place};
 use crate::variant::{Plan, Variant};
+use crate::world::Moved;
 
 /// How pods get what has changed for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,24 @@ pub struct Fates {
     pub pods: BTreeMap<String, (String, Fate)>,
     /// Nodes that get a pod and have none.
     pub created_on: BTreeSet<String>,
+    /// The group that should have a pod, of those that are moved since a policy says so.
+    pub moved_to: BTreeMap<String, String>,
+}
+
+impl Fates {
+    /// As a policy moves pods: those that are not where they belong, and no others.
+    pub fn settle(&mut self, moves: &[Moved]) {
+        for (pod, (_, fate)) in &mut self.pods {
+            match moves.iter().find(|known| known.pod == *pod) {
+                Some(known) => {
+                    *fate = Fate::Moved;
+                    self.moved_to.insert(pod.clone(), known.to.clone());
+                }
+                None if *fate == Fate::Moved => *fate = Fate::LeftAlone,
+                None => {}
+            }
+        }
+    }
 }
 
 /// Compares the plan in effect with the next one, for the pods there are.

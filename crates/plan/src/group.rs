@@ -21,6 +21,7 @@ pub mod repair;
 pub mod rollout;
 pub mod running;
 pub mod seating;
+pub mod standing;
 pub mod status;
 pub mod version;
 pub mod volumes;

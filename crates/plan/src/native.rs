@@ -6,15 +6,18 @@ use dapple_api::selector::Selector;
 use dapple_edit::document::Document;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::fate::Update;
 use crate::fit::Node;
 use crate::overrides::Overrides;
 use crate::variant::{Draft, ObjectName, Plan, Sketch};
 
-/// The pod template of a workload.
+/// The pod template of a workload. Without a field, it is a pod, and its own.
 pub(crate) fn template<'a>(field: &str, object: &'a Value) -> Option<&'a Value> {
+    if field.is_empty() {
+        return Some(object);
+    }
     object.pointer(&format!("/{}", field.replace('.', "/")))
 }
 
@@ -44,8 +47,20 @@ pub(crate) fn pods_of(object: &Value) -> usize {
     number(&format!("{job}/completions")).map_or(at_once, |all| all.min(at_once))
 }
 
+/// A pod as the template that it would be made of.
+pub(crate) fn template_of_pod(pod: &Value) -> Value {
+    let metadata = &pod["metadata"];
+    let kept = ["labels", "annotations"].into_iter().filter(|field| !metadata[*field].is_null());
+    let metadata: Map<String, Value> = kept.map(|field| (field.to_owned(), metadata[field].clone())).collect();
+    json!({"metadata": metadata, "spec": pod["spec"]})
+}
+
 /// How pods of a workload get what has changed for them.
 pub(crate) fn update_of(object: &Value) -> Update {
+    // Once they are placed, pods of Jobs and those of nobody's are never changed.
+    if ["Job", "CronJob", "Pod"].iter().any(|kind| object["kind"] == *kind) {
+        return Update::OnDelete;
+    }
     match object.pointer("/spec/updateStrategy/type").and_then(Value::as_str) {
         Some("OnDelete") => Update::OnDelete,
         _ => Update::PolicyImagesInPlace,

@@ -64,6 +64,8 @@ pub struct Spread {
     pub groups: Vec<Share>,
     /// Pods that have no place in any group: all have their greatest number.
     pub without_place: usize,
+    /// So many pods that nothing owns are divided together; none for pods of a workload.
+    pub together: Option<usize>,
 }
 
 /// The pods of one group.
@@ -75,6 +77,10 @@ pub struct Share {
     pub pods: usize,
     /// Whether there is such a group; if not, its pods wait for it.
     pub is_there: bool,
+    /// The edition of its pods; none if no rule is for the group.
+    pub edition: Option<String>,
+    /// A pod as it is once it is placed there; none if there is no such group, or rules do not apply.
+    pub pod: Option<Value>,
 }
 
 /// Nodes that get the same.
@@ -376,7 +382,10 @@ pub(crate) fn mistakes(kind: Document, edit: &Edit, patch_field: &str) -> Vec<Wa
 fn mistakes_in(kind: Document, value: &Value, at: &Source) -> Vec<Warning> {
     let warning = |finding: Finding| Warning {
         reason: Reason::Mistake,
-        rule: Source { object: at.object.clone(), rule: format!("{}.{}", at.rule, finding.path) },
+        rule: Source {
+            object: at.object.clone(),
+            rule: [at.rule.as_str(), &finding.path.to_string()].join(".").trim_start_matches('.').to_owned(),
+        },
         text: finding.mistake.to_string(),
     };
     check_patch(kind, value).into_iter().map(warning).collect()

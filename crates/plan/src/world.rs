@@ -1,6 +1,8 @@
 //! A cluster, or the files that are to become one: workloads, the policies that concern them, and nodes.
 
+mod divided;
 pub(crate) mod read;
+mod story;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,14 +21,20 @@ use serde_json::Value;
 use crate::census::Census;
 use crate::fit::Node;
 use crate::group::Rule;
+use crate::group::binding::Pair;
+use crate::group::edition::Edition;
+use crate::group::standing::placed;
 use crate::group::workload::{Groups, Named, Workload, overrides, plan as plan_workload, unused};
 use crate::overrides::Overrides;
 use crate::pool::{Replacements, plan_daemon, plan_set};
-use crate::variant::{ObjectName, Plan, Reason, Warning, fail_unselected};
+use crate::variant::{ObjectName, Plan, Reason, Spread, Warning, fail_unselected};
 use crate::{daemonset, native};
 use read::{NodeRecord, labels_of, read, record, text};
 
+pub use divided::{Divided, Moved};
 pub use read::{Malformed, is_known, kind_name, name_of};
+
+pub use story::{Inquiry, Stand, Story};
 
 /// Namespace and name.
 type Key = (String, String);
@@ -69,8 +77,10 @@ impl World {
                 _ = self.nodes.insert(name.name, record(object));
             }
             None => {
-                let Some(native) = kinds::find_native(group, kind) else { return Ok(false) };
-                let field = native.template_field;
+                let native = kinds::find_native(group, kind).map(|native| native.template_field);
+                // A pod that nothing controls asks for itself; the others are what their workload makes of them.
+                let is_bare = (api_version, kind) == (kinds::POD.version, kinds::POD.kind) && !is_controlled(object);
+                let Some(field) = native.or(is_bare.then_some("")) else { return Ok(false) };
                 let labels = labels_of(object);
                 if !labels.contains_key(REQUIRED_OVERRIDE_LABEL) && !labels.contains_key(REQUIRED_PROPAGATION_LABEL) {
                     // It may have asked for one before.
@@ -241,28 +251,69 @@ impl World {
     fn native(&self, name: &ObjectName, object: &Value, groups: &Groups) -> Option<Plan> {
         let labels: BTreeMap<String, String> = labels_of(object);
         let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let kind = kinds::find_native(group, text(object, "/kind"))?;
-        let template_field = kind.template_field;
-        let template = native::template(template_field, object)?;
+        let kind = kinds::find_native(group, text(object, "/kind"));
+        let template_field = kind.map_or("", |kind| kind.template_field);
+        let bare = kind.is_none().then(|| native::template_of_pod(object));
+        let template = bare.as_ref().or_else(|| native::template(template_field, object))?;
         let update = native::update_of(object);
         let mut missing = Vec::new();
         let overrides = self.overrides_for(name, &labels, &mut missing);
-        let mut plan = if kind.at == kinds::NATIVE_DAEMON_SET.at {
+        let mut plan = if kind.is_some_and(|kind| kind.at == kinds::NATIVE_DAEMON_SET.at) {
             let overrides = daemon_overrides(overrides, groups, &mut missing);
             native::plan_daemonset(name.clone(), template, update, self.nodes(), &overrides)
         } else {
             let asked = ("PropagationPolicy", REQUIRED_PROPAGATION_LABEL);
             let propagation = asked_for(&self.propagation_policies, asked, name, &labels, &mut missing);
             let propagation = propagation.map(|(object, policy)| Named { object, spec: &policy.spec });
-            let (object, pods) = (name.clone(), native::pods_of(object));
+            let together = bare.is_some().then(|| self.bare_pods(name, &labels));
+            let (object, pods) = (name.clone(), together.unwrap_or_else(|| native::pods_of(object)));
             let workload = Workload { object, template, template_field, update, pods, propagation, overrides };
-            plan_workload(&workload, groups, self.nodes())
+            let mut plan = plan_workload(&workload, groups, self.nodes());
+            if let Some(spread) = &mut plan.spread {
+                spread.together = together;
+                self.place(spread, template, &labels, workload.overrides.as_ref());
+            }
+            plan
         };
         if let Some(selector) = native::selector(object) {
             fail_unselected(&mut plan, &selector);
         }
         plan.warnings.splice(0..0, missing);
         Some(plan)
+    }
+
+    /// How many pods that nothing controls are divided with one of them.
+    fn bare_pods(&self, name: &ObjectName, labels: &BTreeMap<String, String>) -> usize {
+        let policy = labels.get(REQUIRED_PROPAGATION_LABEL);
+        let with_it = |(other, object): &(&ObjectName, &Value)| {
+            other.kind == name.kind
+                && other.namespace == name.namespace
+                && labels_of(object).get(REQUIRED_PROPAGATION_LABEL) == policy
+        };
+        self.natives.iter().filter(with_it).count()
+    }
+
+    /// Says what pods of each group are like once they are placed.
+    fn place(
+        &self,
+        spread: &mut Spread,
+        template: &Value,
+        labels: &BTreeMap<String, String>,
+        overrides: Option<&Named<'_, OverridePolicySpec>>,
+    ) {
+        // What is confirmed is what is asked for.
+        let asked: BTreeMap<String, String> = Pair::ALL
+            .into_iter()
+            .filter_map(|pair| Some((pair, labels.get(pair.required())?)))
+            .flat_map(|(pair, policy)| [pair.required(), pair.binding()].map(|key| (key.to_owned(), policy.clone())))
+            .collect();
+        for share in &mut spread.groups {
+            let edition =
+                overrides.map(|policy| Edition::of(&policy.object, policy.spec, &share.group)).unwrap_or_default();
+            let group = self.node_groups.get(&share.group);
+            share.pod = group.and_then(|group| placed(template, &asked, (&share.group, &group.spec), &edition).ok());
+            share.edition = edition.name;
+        }
     }
 
     fn set(&self, key: &Key, set: &YurtAppSet) -> Plan {
@@ -347,6 +398,12 @@ fn daemon_overrides(
     let Some(policy) = policy else { return Overrides::default() };
     warnings.extend(unused(&policy, groups.keys().map(String::as_str)));
     overrides(&policy, groups)
+}
+
+/// Whether something controls an object.
+fn is_controlled(object: &Value) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().any(|owner| owner["controller"] == true)
 }
 
 fn object_name(kind: &str, (namespace, name): &Key) -> ObjectName {

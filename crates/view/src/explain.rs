@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use crate::paint::{Tone, harmless, paint};
 use crate::plan::{ChangeView, shown};
+use crate::story::StoryView;
 
 /// What one node gets of one workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -32,6 +33,9 @@ pub struct ExplainView {
     pub document: Value,
     /// Every field that differs from the template, and who set it.
     pub changes: Vec<ChangeView>,
+    /// How the pod stands with its policies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<StoryView>,
     /// Fields in which the pod is not what it would be rendered as today.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<DriftView>,
@@ -66,12 +70,20 @@ impl ExplainView {
             hash: rendering.hash.clone(),
             document: rendering.document.clone(),
             changes: rendering.origins.iter().map(|origin| ChangeView::new(origin, &object)).collect(),
+            place: None,
             drift: Vec::new(),
             origins: rendering.origins.clone(),
             kind: Some(plan.document),
             base: plan.base.clone(),
             object,
         })
+    }
+
+    /// With how the pod stands with its policies, unless there are none.
+    #[must_use]
+    pub fn of_pod(mut self, story: StoryView) -> Self {
+        self.place = Some(story).filter(StoryView::has_policy);
+        self
     }
 
     /// Compares with a pod that runs: every field that the rendering sets, and the pod has not got like that. What the
@@ -90,7 +102,8 @@ impl ExplainView {
 
     /// The whole document, each changed field with its source beside it.
     pub fn text(&self, colour: bool) -> String {
-        let mut text = self.heading(colour);
+        let mut text = self.place.as_ref().map(|story| format!("{}\n", story.text(colour))).unwrap_or_default();
+        text.push_str(&self.heading(colour));
         let mut notes: BTreeMap<String, String> = BTreeMap::new();
         let mut gone = Vec::new();
         for (origin, change) in self.origins.iter().zip(&self.changes) {

@@ -9,5 +9,6 @@ pub mod explain;
 mod paint;
 pub mod partition;
 pub mod plan;
+pub mod story;
 
 pub use paint::harmless;

@@ -15,6 +15,7 @@ use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fate::Fates;
 use dapple_plan::variant::{Plan, Variant, Warning};
+use dapple_plan::world::Divided;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -159,6 +160,13 @@ impl PlanView {
     pub fn beside(mut self, fates: &Fates, changed: bool) -> Self {
         self.pods = Some(PodsView::new(fates));
         self.changed = Some(changed);
+        self
+    }
+
+    /// With how its pods are divided among groups now.
+    #[must_use]
+    pub fn divided(mut self, divided: &Divided) -> Self {
+        self.spread.iter_mut().for_each(|spread| spread.beside(divided));
         self
     }
 

@@ -14,6 +14,7 @@ mod lease;
 mod newer;
 mod openkruise;
 mod plan;
+mod plan_groups;
 mod plan_live;
 mod plan_policies;
 mod proxy;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::placing::GATE;
+pub(super) use dapple_plan::group::standing::number_label;
 use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;
 
@@ -15,10 +16,6 @@ use crate::slim::{Index, Pod};
 
 /// By which the pods of one revision are told apart from those of another: of Deployments, then of StatefulSets.
 const REVISIONS: [&str; 2] = ["pod-template-hash", "controller-revision-hash"];
-/// The kinds that number their pods, and the label that tells the number.
-const NUMBERED: [(&str, &str); 2] =
-    [("StatefulSet", "apps.kubernetes.io/pod-index"), ("Job", "batch.kubernetes.io/job-completion-index")];
-
 /// Pods that wait behind our gate, by namespace.
 pub(super) const GATED: Index<Pod> = Index {
     name: "gated",
@@ -147,9 +144,4 @@ pub(super) fn is_gated(pod: &Pod) -> bool {
 pub(super) fn is_live(pod: &Pod) -> bool {
     let has_ended = ["Succeeded", "Failed"].contains(&&*pod.phase) && !is_on(Mutant::EndedKeepSeats);
     pod.leaving_since.is_none() && !has_ended
-}
-
-/// The label by which a kind numbers its pods. On pods of other kinds it means nothing, whoever put it there.
-pub(super) fn number_label(kind: &str) -> Option<&'static str> {
-    NUMBERED.iter().find(|(numbered, _)| *numbered == kind).map(|(_, label)| *label)
 }

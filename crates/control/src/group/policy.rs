@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dapple_api::group::{OverridePolicySpec, OverridePolicyStatus, PropagationPolicySpec, PropagationPolicyStatus};
 use dapple_api::kinds;
 use dapple_plan::group::binding::Pair;
+use dapple_plan::group::repair::{ROLLOUT_MAX, SUSPEND};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -60,10 +61,6 @@ impl<S: PolicySpec> Policy<S> {
 
 /// Annotation of a policy: the groups that come first when what it says changes, with commas between them.
 const ROLLOUT_ORDER: &str = "dapple.dev/rollout-order";
-/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
-const SUSPEND: &str = "dapple.dev/suspend";
-/// Annotation of a policy: so many pods of an application may be away at once, by default one.
-const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
 
 /// The fields of a policy that are read off the wire.
 #[derive(Debug, Clone, Deserialize)]
@@ -114,7 +111,10 @@ impl<S: PolicySpec> Policy<S> {
     /// Whether a change is one of what a policy says, and not of its status alone, which is ours.
     pub(super) fn is_news(change: &Change<Self>) -> bool {
         let Change::Object { old: Some(old), new: Some(new), .. } = change else { return true };
-        let said = |policy: &Self| (policy.meta.uid.clone(), policy.generation, policy.is_suspended, policy.most_away);
+        let said = |policy: &Self| {
+            let Self { meta, generation, is_suspended, most_away, rollout_order, .. } = policy;
+            (meta.uid.clone(), *generation, *is_suspended, *most_away, rollout_order.clone())
+        };
         said(old) != said(new)
     }
 }

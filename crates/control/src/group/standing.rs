@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_api::kinds::KindInfo;
 use dapple_plan::group::costs::seat_of;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::PodState;
+use dapple_plan::group::standing::PROTECTED;
+pub(super) use dapple_plan::group::standing::is_rolling_out;
 use dapple_plan::health::Health;
-use serde_json::Value;
 
 use super::application::{Applications, Asking};
 use super::owner::{is_gated, is_live, number_label};
@@ -18,13 +19,6 @@ use super::template::Template;
 use super::turns::Availability;
 use crate::caches::store::Store;
 use crate::slim::{Key, Pod};
-
-/// Annotations by which people say that a pod must not be evicted, with their values.
-const PROTECTED: [(&str, &str); 2] =
-    [("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), ("karpenter.sh/do-not-disrupt", "true")];
-
-/// The kinds whose pods are moved and changed: those that make another for one that is evicted.
-pub(super) const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
 
 /// What pods are held against.
 pub(super) struct Standing<'a> {
@@ -87,47 +81,4 @@ pub(super) fn stranded(stores: &Stores, owners: &[Arc<str>]) -> usize {
         node.is_some_and(|node| node.health != Health::Ready)
     };
     pods.filter(is_stranded).count()
-}
-
-/// Whether a workload rolls out, or scales: its pods are not what they will be.
-pub(super) fn is_rolling_out(workload: &Value) -> bool {
-    let number = |path: &str| workload.pointer(path).and_then(Value::as_i64);
-    let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
-    if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
-        let desired = number("/status/desiredNumberScheduled");
-        let has_all =
-            [number("/status/currentNumberScheduled"), number("/status/updatedNumberScheduled")] == [desired; 2];
-        return !(is_observed && (has_all || desired == Some(0)));
-    }
-    let replicas = number("/spec/replicas").unwrap_or(1);
-    let is_whole = number("/status/replicas").unwrap_or(0) == replicas;
-    // Those that have revisions say how many pods are of the newest.
-    let has_revisions = ["Deployment", "StatefulSet"].iter().any(|kind| workload["kind"] == *kind);
-    let is_updated = !has_revisions || number("/status/updatedReplicas").unwrap_or(0) == replicas;
-    !(is_observed && is_whole && is_updated)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_workload_whose_pods_change_rolls_out() {
-        let workload = |kind: &str, observed: i64, all: i64, updated: i64| {
-            json!({"kind": kind, "metadata": {"generation": 2}, "spec": {"replicas": 3},
-                "status": {"observedGeneration": observed, "replicas": all, "updatedReplicas": updated}})
-        };
-        assert!(!is_rolling_out(&workload("Deployment", 2, 3, 3)));
-        assert!(is_rolling_out(&workload("Deployment", 1, 3, 3)));
-        assert!(is_rolling_out(&workload("Deployment", 2, 4, 3)));
-        assert!(is_rolling_out(&workload("StatefulSet", 2, 3, 2)));
-        assert!(!is_rolling_out(&workload("ReplicaSet", 2, 3, 0)));
-        let daemons = |updated: i64| {
-            json!({"kind": "DaemonSet", "metadata": {"generation": 2}, "status": {"observedGeneration": 2,
-                "desiredNumberScheduled": 3, "currentNumberScheduled": 3, "updatedNumberScheduled": updated}})
-        };
-        assert!(is_rolling_out(&daemons(2)) && !is_rolling_out(&daemons(3)));
-    }
 }

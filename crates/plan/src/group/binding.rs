@@ -124,11 +124,7 @@ pub fn check_propagation(spec: &PropagationPolicySpec) -> Check {
 /// a pod.
 #[must_use]
 pub fn check_override(policy: &str, spec: &OverridePolicySpec, application: &Value, template_field: &str) -> Check {
-    let template = match template_field {
-        "" => Some(application),
-        field => template(field, application),
-    };
-    let Some(template) = template.filter(|template| template.is_object()) else {
+    let Some(template) = template(template_field, application).filter(|template| template.is_object()) else {
         return Check::Unrendered(format!("it has no pod template at {template_field}"));
     };
     let selector = selector(application);

@@ -14,6 +14,13 @@ use std::sync::Arc;
 use super::division::Division;
 use crate::mutant::{Mutant, is_on};
 
+/// The kinds whose pods are moved: those that make another for one that is evicted.
+pub const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
+/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
+pub const SUSPEND: &str = "dapple.dev/suspend";
+/// Annotation of a policy: so many pods of an application may be away at once, by default one.
+pub const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
+
 /// A pod of an application's newest revision that lives, as far as repair goes by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodState {

@@ -128,9 +128,11 @@ fn spread(policy: &PropagationPolicySpec, pods: usize, groups: &Groups) -> Optio
         group: group.to_string(),
         pods: *pods,
         is_there: groups.contains_key(&**group),
+        edition: None,
+        pod: None,
     };
     let without_place = pods - counts.iter().sum::<usize>();
-    Some(Spread { groups: division.groups().iter().zip(&counts).map(share).collect(), without_place })
+    Some(Spread { groups: division.groups().iter().zip(&counts).map(share).collect(), without_place, together: None })
 }
 
 /// The groups that a policy divides pods among, in its order.

@@ -56,6 +56,9 @@ pub struct PodView {
     pub node: String,
     /// What becomes of it.
     pub fate: String,
+    /// The group that should have it, if it is moved for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 const LEFT_ALONE: &str = "left alone";
@@ -84,9 +87,14 @@ impl PodsView {
             pod: Some(pod.clone()),
             node: node.clone(),
             fate: word(*fate),
+            to: fates.moved_to.get(pod).cloned(),
         });
-        let new =
-            fates.created_on.iter().map(|node| PodView { pod: None, node: node.clone(), fate: "created".to_owned() });
+        let new = fates.created_on.iter().map(|node| PodView {
+            pod: None,
+            node: node.clone(),
+            fate: "created".to_owned(),
+            to: None,
+        });
         let each: Vec<PodView> = known.chain(new).collect();
         let mut counts = BTreeMap::new();
         for pod in &each {
@@ -101,7 +109,8 @@ impl PodsView {
         let _ = writeln!(text, "\n  pods: {told}");
         for pod in self.each.iter().filter(|_| wide) {
             let name = pod.pod.as_deref().unwrap_or("a pod");
-            let _ = writeln!(text, "    {}", harmless(&format!("{name} on {}: {}", pod.node, pod.fate)));
+            let to = pod.to.as_ref().map(|group| format!(" to group {group}")).unwrap_or_default();
+            let _ = writeln!(text, "    {}", harmless(&format!("{name} on {}: {}{to}", pod.node, pod.fate)));
         }
     }
 }

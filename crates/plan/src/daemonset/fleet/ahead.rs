@@ -209,6 +209,7 @@ impl Run {
         Fates {
             pods: pods.iter().map(|(pod, node)| (pod.to_string(), (node.to_string(), fate(pod, node)))).collect(),
             created_on: told.made_on.iter().filter(|node| !served.contains(node)).map(ToString::to_string).collect(),
+            ..Fates::default()
         }
     }
 
