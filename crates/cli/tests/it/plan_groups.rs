@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use dapple_control::install::{apply, apply_yaml, install_crds};
-use dapple_testbed::Fleet;
+use dapple_testbed::{Cluster, Fleet};
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::openkruise;
@@ -85,9 +85,8 @@ fn policy() -> Value {
         "spec": {"staticWeightList": [{"nodeGroupNames": ["za", "zb", "zempty"], "weight": 1}]}})
 }
 
-/// Without a manager: what it would do is said, and it is played here.
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_say_why_they_wait_and_where_they_should_be() {
+/// A cluster without a manager, with three groups, one of them empty, and a Deployment of three pods behind the gate.
+async fn started(deployment: &Value) -> (Cluster, Client, Vec<String>) {
     let (cluster, client) = openkruise::start(true).await;
     install_crds(&client).await.unwrap();
     apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await.unwrap();
@@ -100,12 +99,7 @@ async fn pods_say_why_they_wait_and_where_they_should_be() {
             "spec": {"matchLabels": {"zone": group}}});
         apply(&client, &object).await.unwrap();
     }
-    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default", "labels": {REQUIRED: "spread", BINDING: "spread"}},
-        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
-            "metadata": {"labels": {"app": "web"}}, "spec": {"terminationGracePeriodSeconds": 0,
-                "schedulingGates": [{"name": GROUP}], "containers": [{"name": "c", "image": "web:1"}]}}}});
-    apply(&client, &deployment).await.unwrap();
+    apply(&client, deployment).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let names = eventually("three pods", || async {
         let found = pods.list(&ListParams::default().labels("app=web")).await.map_err(|error| error.to_string())?;
@@ -114,6 +108,19 @@ async fn pods_say_why_they_wait_and_where_they_should_be() {
         if names.len() == 3 { Ok(names) } else { Err(format!("{names:?}")) }
     })
     .await;
+    (cluster, client, names)
+}
+
+/// Without a manager: what it would do is said, and it is played here.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_say_why_they_wait_and_where_they_should_be() {
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default", "labels": {REQUIRED: "spread", BINDING: "spread"}},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"terminationGracePeriodSeconds": 0,
+                "schedulingGates": [{"name": GROUP}], "containers": [{"name": "c", "image": "web:1"}]}}}});
+    let (cluster, client, names) = started(&deployment).await;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     let kubeconfig = cluster.admin_kubeconfig();
     let explain = |name: &str| {
         let (code, shown) = run(kubeconfig, &["explain", &format!("pod/{name}")]);
@@ -158,8 +165,10 @@ async fn pods_say_why_they_wait_and_where_they_should_be() {
     assert!(misplaced[0].contains("OthersUnavailable: ") && misplaced[0].contains("web:1"), "{misplaced:?}");
     let placed: Vec<&String> = told.iter().filter(|shown| shown.contains("is where it belongs, in group za")).collect();
     assert_eq!(placed.len(), 1, "{told:?}");
+    the_plan_says_the_same(kubeconfig, &deployment);
+}
 
-    // The plan says the same.
+fn the_plan_says_the_same(kubeconfig: &Path, deployment: &Value) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("web.json");
     std::fs::write(&file, deployment.to_string()).unwrap();

@@ -157,12 +157,17 @@ async fn policies_say_what_follows_them_and_how_far_that_is() {
     assert_eq!((moved["lastMoves"].as_array().map(Vec::len), &moved["misplaced"]), (Some(1), &json!(0)));
     assert_eq!(moved["observedGeneration"], moved["generation"]);
     site.says(registries, "three and two", all_have_theirs(vec![(true, 3, 0), (false, 2, 0)])).await;
+    what_is_wrong_is_said(&site, &api).await;
+}
 
+async fn what_is_wrong_is_said(site: &Site, api: &Api<DynamicObject>) {
+    let [beijing, hangzhou] = site.groups();
+    let (spread, registries) = ("PropagationPolicy", "OverridePolicy");
     // A group that is not there: the pod that it should have waits, and both are said.
     let with_nowhere = json!({"spec": {"staticWeightList": [{"nodeGroupNames": [beijing, hangzhou, "status-nowhere"], "weight": 1}]},
         "metadata": {"annotations": {"dapple.dev/suspend": "true"}}});
     site.policies(spread).patch("spread", &PatchParams::default(), &Patch::Merge(&with_nowhere)).await.unwrap();
-    site.scale(&api, 6).await;
+    site.scale(api, 6).await;
     let waits =
         site.says(spread, "that a pod waits", |status| status["pendingReasons"][0]["reason"] == "WaitingForGroup");
     let waits = waits.await;
