@@ -224,6 +224,10 @@ impl World {
     fn fitting(&self, pod: &Value, group: &str, groups: &Groups) -> (usize, Option<String>) {
         let Some((found, nodes)) = self.node_groups.get(group).zip(groups.get(group)) else { return (0, None) };
         let mut pod = pod.clone();
+        // Another one is asked about, which has no node yet.
+        if let Some(spec) = pod["spec"].as_object_mut() {
+            spec.remove("nodeName");
+        }
         // The selector of the group that it has now is none of its own.
         let others = self.node_groups.iter().flat_map(|(name, other)| selector(name, &other.spec));
         let others: BTreeSet<String> = others.map(|(key, _)| key).collect();
