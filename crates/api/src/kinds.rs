@@ -234,6 +234,9 @@ pub const PERSISTENT_VOLUME_CLAIM: KindInfo =
 /// Volumes.
 pub const PERSISTENT_VOLUME: KindInfo =
     KindInfo { group: "", version: "v1", kind: "PersistentVolume", plural: "persistentvolumes" };
+/// Classes of volumes.
+pub const STORAGE_CLASS: KindInfo =
+    KindInfo { group: "storage.k8s.io", version: "v1", kind: "StorageClass", plural: "storageclasses" };
 /// Definitions of kinds.
 pub const CUSTOM_RESOURCE_DEFINITION: KindInfo = KindInfo {
     group: "apiextensions.k8s.io",

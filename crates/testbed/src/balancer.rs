@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// How often servers are asked whether they are ready.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -42,13 +42,16 @@ impl Balancer {
             Arc::new(backends.into_iter().map(|backend| (backend, AtomicUsize::new(0))).collect());
         let looking = tokio::spawn(look(ready.clone()));
         let taking = tokio::spawn(async move {
+            // With this task ends whatever is passed on.
+            let mut passing = JoinSet::new();
             for number in 0_usize.. {
                 let Ok((stream, _)) = listener.accept().await else { continue };
+                while passing.try_join_next().is_some() {}
                 let is_ready = |(_, ready): &&(Backend, AtomicUsize)| ready.load(Ordering::Relaxed) > 0;
                 let all: Vec<Backend> = ready.iter().filter(is_ready).map(|(backend, _)| *backend).collect();
                 // None that is ready is as if nobody listened: the connection is closed.
                 if let Some(backend) = all.get(number % all.len().max(1)) {
-                    tokio::spawn(pass(stream, backend.address));
+                    passing.spawn(pass(stream, backend.address));
                 }
             }
         });

@@ -10,6 +10,9 @@ use crate::error::Result;
 use crate::progress::Quiet;
 use crate::{Cluster, ClusterSpec, Need, Upstream};
 
+mod observer;
+pub use observer::Observer;
+
 /// Nothing takes this long on a busy machine unless it never happens.
 const PATIENCE: Duration = Duration::from_secs(300);
 

@@ -20,10 +20,10 @@ pub(crate) struct Hooked {
     pub(crate) client: Client,
     pub(crate) kubeconfig: PathBuf,
     /// Where replicas are, if they are started.
-    pub(crate) backends: [Backend; 2],
+    pub(crate) backends: Vec<Backend>,
     /// Where the API server comes.
     front: SocketAddr,
-    _balancer: Balancer,
+    balancer: Option<Balancer>,
 }
 
 impl Hooked {
@@ -33,7 +33,12 @@ impl Hooked {
     }
 
     /// On this cluster.
-    pub(crate) async fn on((cluster, client): (Cluster, Client)) -> Self {
+    pub(crate) async fn on(cluster: (Cluster, Client)) -> Self {
+        Self::with_replicas(cluster, 2).await
+    }
+
+    /// The same, with room for so many replicas.
+    pub(crate) async fn with_replicas((cluster, client): (Cluster, Client), replicas: usize) -> Self {
         for (name, disk) in [("a", "large"), ("b", "large"), ("c", "small")] {
             let labels = json!({"disk-type": disk, "node-restriction.kubernetes.io/disk": disk});
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
@@ -41,10 +46,21 @@ impl Hooked {
         }
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
         let address = || SocketAddr::from(([127, 0, 0, 1], cluster.choose_port().unwrap()));
-        let backends = [(); 2].map(|()| Backend { address: address(), health: address() });
+        let backends = (0..replicas).map(|_| Backend { address: address(), health: address() }).collect();
         let front = address();
-        let balancer = Balancer::start(front, backends.to_vec()).await.unwrap();
-        Self { cluster, client, kubeconfig, backends, front, _balancer: balancer }
+        let mut hooked = Self { cluster, client, kubeconfig, backends, front, balancer: None };
+        hooked.connect().await;
+        hooked
+    }
+
+    /// The API server reaches replicas.
+    pub(crate) async fn connect(&mut self) {
+        self.balancer = Some(Balancer::start(self.front, self.backends.clone()).await.unwrap());
+    }
+
+    /// The API server reaches nobody any more, whoever runs; connections are cut.
+    pub(crate) fn disconnect(&mut self) {
+        self.balancer = None;
     }
 
     /// Starts the only one.
@@ -52,7 +68,7 @@ impl Hooked {
         self.replica_with(0, &[])
     }
 
-    /// Starts one of two, with more flags.
+    /// Starts one of several, with more flags.
     pub(crate) fn replica_with(&self, number: usize, flags: &[&str]) -> Manager {
         let Backend { address, health } = self.backends[number];
         let (address, health) = (address.to_string(), health.to_string());

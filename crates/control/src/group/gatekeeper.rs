@@ -29,7 +29,7 @@ use super::standing::pods_of_application;
 use super::template::{Template, Templates};
 use super::turns::{Availability, Turns};
 use super::versions::Versions;
-use super::volumes::Volumes;
+use super::volumes::{Reach, Volumes};
 use crate::caches::{Caches, Subscription};
 use crate::env::Env;
 use crate::slim::{Cached, Key, Node};
@@ -193,8 +193,12 @@ impl Gatekeeper {
         let pods = pods_of(self.applications.pods(), &owner);
         let groups = Division::of(&propagation.spec)?.groups().to_vec();
         let volumes = Volumes { client: &self.client, nodes: &self.nodes, groups: &self.groups };
-        let read = volumes.allowed(namespace, pod, &groups);
-        let allowed = tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()?;
+        let read = volumes.reach(namespace, pod, &groups);
+        let allowed = match tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()? {
+            Reach::All => None,
+            Reach::Only(allowed) => Some(allowed),
+            Reach::Unbound(_) => return None,
+        };
         let new = NewPod { uid: text(&pod["metadata"]["uid"]), ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
         let value = template.as_ref().map(|template| template.value.clone());

@@ -47,11 +47,13 @@ const ECHO: Duration = Duration::from_millis(200);
 const AT_ONCE: usize = 16;
 /// How soon to ask again whether an edition is taken.
 const PROVED_AGAIN: Duration = Duration::from_secs(5);
+/// How soon to ask again whether a claim is bound: nobody tells.
+const BOUND_AGAIN: Duration = Duration::from_secs(2);
 
 mod facts;
 mod writes;
 
-use facts::RoomFor;
+use facts::{Reaches, RoomFor};
 
 /// The controller. Its keys are owners of pods.
 pub(super) struct Placements {
@@ -166,7 +168,7 @@ impl Placements {
             // Its template is told of soon, or its owner is gone, and so are the pods then.
             return Ok(Ended::Failed);
         };
-        let allowed = self.allowed(at, &pods, &groups).await?;
+        let Reaches { allowed, unbound } = self.reaches(at, &pods, &groups).await?;
         // Only by range does it matter whether groups have room.
         let templates = if is_by_range { self.templates(at, &pods).await? } else { BTreeMap::new() };
         let decided = match found {
@@ -188,6 +190,7 @@ impl Placements {
         };
         let (mut placed, mut waiting, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
         for (name, decision) in decisions {
+            let decision = unbound.get(&name).cloned().map_or(decision, Decision::Wait);
             match (pods.get(&name), decision) {
                 (Some(pod), Decision::Place(placement)) => placed.push((pod, placement)),
                 (Some(pod), Decision::Replace) => replaced.push(pod),
@@ -214,6 +217,7 @@ impl Placements {
             Ended::Done if is_left => Ended::Again(ECHO),
             // Whether the API server takes an edition is asked again.
             Ended::Done if !editions.is_proved() => Ended::Again(PROVED_AGAIN),
+            Ended::Done if !unbound.is_empty() => Ended::Again(BOUND_AGAIN),
             ended => ended,
         })
     }

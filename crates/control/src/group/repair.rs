@@ -33,7 +33,7 @@ use super::target::Targets;
 use super::template::Template;
 use super::turns::Availability;
 use super::versions::Versions;
-use super::volumes::Volumes;
+use super::volumes::{Reach, Volumes};
 use super::wake::{Waker, on_group, on_node, on_pod, on_policy};
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
@@ -223,8 +223,12 @@ impl Repairs {
                 continue;
             }
             let Some(pod) = api.get_opt(name).await?.and_then(|found| found.object.ok()) else { continue };
-            let allowed = volumes.allowed(&at.key.namespace, &pod, groups).await?;
-            if allowed.is_some_and(|allowed| !allowed.contains(&known.to)) {
+            let is_free = match volumes.reach(&at.key.namespace, &pod, groups).await? {
+                Reach::All => true,
+                Reach::Only(allowed) => allowed.contains(&known.to),
+                Reach::Unbound(_) => false,
+            };
+            if !is_free {
                 stuck.insert((name.clone(), known.to));
             }
         }

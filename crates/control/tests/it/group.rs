@@ -17,6 +17,8 @@ mod editions;
 mod moving;
 mod placing;
 mod status;
+mod steady;
+mod volumes;
 
 fn by_label(key: &str, value: &str) -> NodeGroupSpec {
     NodeGroupSpec { match_labels: BTreeMap::from([(key.into(), value.into())]), ..NodeGroupSpec::default() }

@@ -148,6 +148,12 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
     Manager { address, stop }
 }
 
+/// A number from the environment, for longer runs than those of every day.
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number: {text}")))
+}
+
 /// Creates or relabels a node that nobody plays: an object and no more.
 pub(crate) async fn node(client: &Client, name: &str, labels: Value) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});

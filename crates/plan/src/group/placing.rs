@@ -295,6 +295,9 @@ impl Placing {
 
     fn judge(&self, gated: &Gated, waits: &Waiting, place: Option<Place>, known: &Known<'_>) -> Decision {
         let policy = || self.policy.clone();
+        if waits.allowed.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Decision::Wait(Why::OutOfReach { policy: policy() });
+        }
         let Some(Place { group: number, seat }) = place else {
             return Decision::Wait(Why::NoSeat { policy: policy() });
         };
@@ -360,8 +363,9 @@ pub fn probable_group<'g>(
                 found.into_iter().for_each(|group| counts[group] += 1);
             }
             let shares = division.counts(pods);
-            let mut open: Vec<usize> =
-                (0..counts.len()).filter(|group| counts[*group] < shares[*group] && is_allowed(group)).collect();
+            // One whose ordinal's group is not allowed has no seat.
+            let is_open = |group: &usize| ordinal.is_none() && counts[*group] < shares[*group] && is_allowed(group);
+            let mut open: Vec<usize> = (0..counts.len()).filter(is_open).collect();
             // Volumes come before seats.
             if open.is_empty() {
                 open.extend(allowed.into_iter().flatten().copied().min_by_key(|group| counts.get(*group).copied()));

@@ -208,6 +208,34 @@ fn one_more_pod_probably_gets_the_next_free_seat() {
     assert_eq!(volumes.as_deref(), Some("beijing"), "volumes come before seats");
 }
 
+/// A pod that was made for another group than the leader chooses would be made anew for ever.
+#[test]
+fn leader_and_webhook_agree_where_volumes_allow_several_groups() {
+    let spec = policy(json!({"staticWeightList": [{"nodeGroupNames": ["a", "b", "c"], "weight": 1}]}));
+    let mut division = Division::of(&spec).unwrap();
+    // The seat of ordinal 3 is in a; one pod runs in b, two in c.
+    let both = BTreeSet::from([1, 2]);
+    let have = ["c", "c", "b"];
+    let guessed = probable_group(&mut division, have.iter().map(|group| Some(*group)), Some(3), Some(&both));
+    let mut seating = Seating::new(division);
+    seating.set_live(4);
+    for (number, group) in [2, 2, 1].into_iter().enumerate() {
+        seating.put(&name(number), Placed { group: Some(group), seat: None });
+    }
+    let waits = Waiting { ordinal: Some(3), allowed: Some(both), ..Waiting::default() };
+    let placed = seating.place(&[(name(3), waits)])[0].unwrap();
+    assert_eq!(guessed.as_deref(), Some(&*seating.division().groups()[placed.group]));
+}
+
+#[test]
+fn a_pod_whose_volumes_are_elsewhere_waits_and_says_so() {
+    let allowed = BTreeMap::from([(name(0), BTreeSet::new())]);
+    let known = Known { allowed: &allowed, ..known(&all_groups) };
+    let mut placing = anew(&weights(), &BTreeMap::from([(name(0), Pod::gated(0))]));
+    let why = Why::OutOfReach { policy: "spread".to_owned() };
+    assert_eq!(placing.decide(&known), [(name(0), Decision::Wait(why))]);
+}
+
 #[test]
 fn a_cost_of_the_users_own_is_left_alone() {
     let annotations = BTreeMap::from([(DELETION_COST.to_owned(), "100".to_owned())]);

@@ -24,6 +24,13 @@ pub fn terms_of(volume: &Value) -> Option<Vec<Value>> {
     required["nodeSelectorTerms"].as_array().cloned()
 }
 
+/// Whether claims of a class are bound only when a pod that uses them has a node. Others are bound wherever, and no scheduler looks
+/// at a pod before that.
+#[must_use]
+pub fn waits_for_consumer(class: &Value) -> bool {
+    class["volumeBindingMode"] == "WaitForFirstConsumer"
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -46,5 +53,12 @@ mod tests {
         let term = json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["a"]}]});
         let bound = json!({"spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}});
         assert_eq!(terms_of(&bound), Some(vec![term]));
+    }
+
+    #[test]
+    fn claims_are_bound_at_once_unless_their_class_says_otherwise() {
+        assert!(waits_for_consumer(&json!({"volumeBindingMode": "WaitForFirstConsumer"})));
+        assert!(!waits_for_consumer(&json!({"volumeBindingMode": "Immediate"})));
+        assert!(!waits_for_consumer(&json!({})));
     }
 }

@@ -34,6 +34,16 @@ pub enum Why {
         /// Why.
         text: String,
     },
+    /// A claim of it is yet to be bound, to a volume that may be on any node.
+    Unbound {
+        /// The claim.
+        claim: Arc<str>,
+    },
+    /// Its volumes can be used on no node of any group.
+    OutOfReach {
+        /// By which policy.
+        policy: String,
+    },
     /// It wants another value of a label than the nodes of its group have.
     Contradiction {
         /// The group.
@@ -54,6 +64,8 @@ impl Why {
             Self::NoSeat { .. } => "NoSeat",
             Self::NoGroup { .. } => "WaitingForGroup",
             Self::NoEdition { .. } => "WaitingForEdition",
+            Self::Unbound { .. } => "WaitingForVolume",
+            Self::OutOfReach { .. } => "VolumesOutOfReach",
             Self::Contradiction { .. } => "NodeSelectorContradicts",
         }
     }
@@ -82,6 +94,16 @@ impl fmt::Display for Why {
             Self::NoEdition { group, text } => {
                 write!(f, "it waits since its OverridePolicy cannot be carried out in its group {group:?}: {text}")
             }
+            Self::Unbound { claim } => write!(
+                f,
+                "it waits until its PersistentVolumeClaim {claim:?} is bound: only then is it known which groups have nodes that \
+                 can use the volume"
+            ),
+            Self::OutOfReach { policy } => write!(
+                f,
+                "it waits since its PersistentVolumes can be used on no node of the groups of the PropagationPolicy {policy:?}: \
+                 list a group that has such a node"
+            ),
             Self::Contradiction { group, key, value } => write!(
                 f,
                 "it waits since no node of its group {group:?} fits it: nodes of the group have {key}={value}, and the pod's own \

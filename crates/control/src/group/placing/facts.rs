@@ -4,32 +4,44 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use dapple_plan::group::why::Why;
 use dapple_plan::room::Requests;
 use serde_json::Value;
 
 use super::super::editions::EditionsOfOwner;
 use super::super::owner::OwnerKey;
 use super::super::rooms::Rooms;
-use super::super::volumes::Volumes;
+use super::super::volumes::{Reach, Volumes};
 use super::{Placements, Waiting};
 
+/// Where pods can go by their volumes.
+#[derive(Default)]
+pub(super) struct Reaches {
+    /// The only groups that those of some pods allow.
+    pub(super) allowed: BTreeMap<Arc<str>, BTreeSet<usize>>,
+    /// Pods with a claim that is yet to be bound.
+    pub(super) unbound: BTreeMap<Arc<str>, Why>,
+}
+
 impl Placements {
-    /// The only groups that the volumes of pods allow.
-    pub(super) async fn allowed(
+    /// Where pods can go by their volumes.
+    pub(super) async fn reaches(
         &self,
         at: &OwnerKey,
         pods: &BTreeMap<Arc<str>, Waiting<'_>>,
         groups: &[Arc<str>],
-    ) -> Result<BTreeMap<Arc<str>, BTreeSet<usize>>, kube::Error> {
+    ) -> Result<Reaches, kube::Error> {
         let stores = &self.seatings.stores;
         let volumes = Volumes { client: &self.client, nodes: &stores.nodes, groups: &stores.groups };
-        let mut allowed = BTreeMap::new();
+        let mut reaches = Reaches::default();
         for (name, waiting) in pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()) {
-            if let Some(groups) = volumes.allowed_by(&at.namespace, &waiting.pod.claims, groups).await? {
-                allowed.insert(name.clone(), groups);
+            match volumes.reach_by(&at.namespace, &waiting.pod.claims, groups).await? {
+                Reach::All => {}
+                Reach::Only(groups) => _ = reaches.allowed.insert(name.clone(), groups),
+                Reach::Unbound(claim) => _ = reaches.unbound.insert(name.clone(), Why::Unbound { claim }),
             }
         }
-        Ok(allowed)
+        Ok(reaches)
     }
 
     /// What pods are made of: their owner's template, or, of those that nothing owns, each itself. None of those that are gone.

@@ -40,7 +40,12 @@ impl Site {
         site
     }
 
-    async fn add_group(&self, group: &str, spec: Value) {
+    /// Without groups of its own.
+    pub(super) async fn in_groups_of_others(name: &str, client: &Client) -> Self {
+        Self { place: Place::new(client, name).await, client: client.clone(), name: name.to_owned() }
+    }
+
+    pub(super) async fn add_group(&self, group: &str, spec: Value) {
         let spec = serde_json::from_value(spec).unwrap();
         crate::support::group(&self.client, &format!("{}-{group}", self.name), spec).await;
     }
@@ -102,6 +107,26 @@ impl Site {
         api.patch_scale("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
+    /// Gives the application another image, and waits until all its pods have it.
+    pub(super) async fn roll_out(&self, api: &Api<DynamicObject>, image: &str) {
+        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
+        api.patch("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+        eventually(&format!("{}: the rollout is complete", self.name), || async {
+            let is_old =
+                |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.containers[0].image.as_deref() != Some(image));
+            let old = self.pods().await.iter().filter(|pod| is_old(pod)).count();
+            if old == 0 { Ok(()) } else { Err(format!("{old} are old")) }
+        })
+        .await;
+    }
+
+    /// The reasons of all Events.
+    pub(super) async fn reasons(&self) -> BTreeSet<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.name);
+        let found = events.list(&ListParams::default()).await.unwrap();
+        found.into_iter().filter_map(|event| event.reason).collect()
+    }
+
     pub(super) async fn identities(&self) -> BTreeSet<String> {
         self.pods().await.iter().filter_map(ResourceExt::uid).collect()
     }
@@ -153,15 +178,7 @@ async fn a_deployment_is_divided_through_scaling_and_rollouts() {
         }
     }
 
-    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "web:2"}]}}}});
-    api.patch("web", &PatchParams::default(), &Patch::Strategic(image)).await.unwrap();
-    eventually("the rollout is complete", || async {
-        let is_old =
-            |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.containers[0].image.as_deref() != Some("web:2"));
-        let old = site.pods().await.iter().filter(|pod| is_old(pod)).count();
-        if old == 0 { Ok(()) } else { Err(format!("{old} are old")) }
-    })
-    .await;
+    site.roll_out(&api, "web:2").await;
     site.are_divided([2, 3]).await;
 
     // Nothing asks any more: pods are where they are, and new ones go anywhere.
