@@ -2,7 +2,7 @@
 
 DAPPLE := target/debug/dapple
 
-.PHONY: up down test upstream bench release strangers outage leader sim fuzz fmt lint coverage crds build
+.PHONY: up down test upstream bench release strangers outage leader stories sim fuzz fmt lint coverage crds build
 
 up: build            ## A real local cluster with dapple and an example fleet
 	$(DAPPLE) up --detach
@@ -27,6 +27,7 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin memory
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission
+	cargo run --release -p dapple-bench --bin groups
 
 release:             ## The program for others: target/dist/dapple, stripped, with its symbols beside it
 	cargo build --release -p dapple
@@ -43,6 +44,10 @@ outage:              ## The first write after minutes without an API server, wit
 
 leader:              ## What is read and written after a change of leader, with 10,000 nodes and 20 DaemonSets
 	cargo run --release -p dapple-bench --bin leader
+
+stories:             ## The stories of node groups in full: about 15 minutes
+	DAPPLE_SCALINGS=50 DAPPLE_MOVES=50 cargo test -p dapple-control-tests group::
+	DAPPLE_RELABELLINGS=600 cargo test -p dapple --test it bursts
 
 SEEDS ?= 10000
 sim:                 ## The controllers under faults: SEEDS runs of every family

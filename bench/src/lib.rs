@@ -8,7 +8,9 @@
 pub mod audit;
 pub mod fleet;
 pub mod goals;
+pub mod hooked;
 pub mod kinds;
+pub mod load;
 pub mod measure;
 pub mod objects;
 pub mod restart;

@@ -19,6 +19,7 @@ pub mod review;
 pub mod routes;
 pub mod secret;
 pub mod serve;
+pub mod shared;
 pub mod surroundings;
 pub mod trusted;
 pub mod unregister;

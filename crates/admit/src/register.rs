@@ -6,21 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL, is_ours};
+use dapple_api::crd::is_ours;
 use dapple_api::kinds::{self, OwnKind};
-use dapple_control::env::Env;
 use dapple_control::families::GROUP;
 use dapple_control::install::find_crd;
 use dapple_control::manager::Shared;
 use dapple_control::signal::Signal;
-use dapple_plan::certificate::{Lifetimes, next};
+use dapple_plan::certificate::Lifetimes;
 use futures::future::{join_all, try_join_all};
 use http::Method;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, PostParams};
+use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -31,7 +29,8 @@ use crate::gate::registration::GateRegistration;
 use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, registered, says};
 use crate::requests::{Error, path_of, refused, request, text};
 use crate::secret::Contents;
-use crate::serve::{Identity, certified_key};
+use crate::serve::Identity;
+use crate::shared::{SharedSecret, is_labelled_ours};
 use crate::trusted::Trusted;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -54,9 +53,14 @@ pub enum Source {
     Files(std::path::PathBuf),
 }
 
-/// As [`is_ours`], of what was read as its type.
-fn is_labelled_ours(object: &impl ResourceExt) -> bool {
-    object.labels().get(MANAGED_BY_LABEL).is_some_and(|by| by == MANAGED_BY)
+/// What to do where the Secret is somebody else's.
+const REMEDY: &str =
+    "give --webhook-secret another name, or mount it and give --webhook-cert-dir if its certificate is to be used";
+
+/// Where certificates are.
+enum Kept {
+    Own(SharedSecret),
+    Files(std::path::PathBuf),
 }
 
 /// Keeps certificates and registrations.
@@ -71,16 +75,12 @@ pub struct Registrar {
     namespace: String,
     /// Where webhooks are reached.
     reach: Reach,
-    /// Where certificates come from.
-    source: Source,
+    /// Where certificates are.
+    kept: Kept,
     /// What is served with.
     pub identity: Identity,
-    /// Wall time.
-    env: Env,
     /// The version of the CRD of DaemonSets at which its conversion was right, with the bundle it had.
     converted: tokio::sync::Mutex<Option<(String, String)>>,
-    /// The last good certificates, should somebody delete or mangle the Secret.
-    known: tokio::sync::Mutex<Option<Contents>>,
     /// The authorities of somebody else's certificates.
     trusted: tokio::sync::Mutex<Trusted>,
     /// Whether the API server was told whom to ask.
@@ -94,17 +94,30 @@ pub struct Registrar {
 impl Registrar {
     /// Nothing is registered yet, and there is nothing to serve with.
     pub fn new(shared: &Shared, namespace: String, reach: Reach, source: Source, gate: Arc<GateRegistration>) -> Self {
+        let kept = match source {
+            Source::Own { secret, lifetimes } => Kept::Own(SharedSecret {
+                plain: shared.plain.clone(),
+                guarded: shared.guarded.clone(),
+                leading: shared.leading.clone(),
+                namespace: namespace.clone(),
+                name: secret,
+                remedy: REMEDY,
+                names: reach.names(),
+                lifetimes,
+                env: shared.env.clone(),
+                known: Default::default(),
+            }),
+            Source::Files(folder) => Kept::Files(folder),
+        };
         Self {
             plain: shared.plain.clone(),
             guarded: shared.guarded.clone(),
             leading: shared.leading.clone(),
             namespace,
             reach,
-            source,
+            kept,
             identity: Identity::default(),
-            env: shared.env.clone(),
             converted: Default::default(),
-            known: Default::default(),
             trusted: Default::default(),
             is_published: Default::default(),
             gate,
@@ -146,11 +159,11 @@ impl Registrar {
 
     /// How often to look: several times before anybody could be too late.
     fn pace(&self) -> Duration {
-        match &self.source {
-            Source::Own { lifetimes, .. } => {
-                Duration::from_secs(lifetimes.settling().unsigned_abs()).div_f64(6.0).min(Duration::from_secs(5))
+        match &self.kept {
+            Kept::Own(kept) => {
+                Duration::from_secs(kept.lifetimes.settling().unsigned_abs()).div_f64(6.0).min(Duration::from_secs(5))
             }
-            Source::Files(_) => Duration::from_secs(5),
+            Kept::Files(_) => Duration::from_secs(5),
         }
     }
 
@@ -161,17 +174,17 @@ impl Registrar {
         }
         // Whatever is in the way of one thing is in the way of no other: a certificate ends on its day.
         let published = self.publish(&bundle).await;
-        if let (Source::Own { secret, lifetimes }, Some(contents)) = (&self.source, contents) {
+        if let (Kept::Own(kept), Some(contents)) = (&self.kept, contents) {
             let is_published = matches!(published, Ok(()) | Err(Error::Missing { .. }));
-            self.renew(secret, *lifetimes, contents, is_published).await?;
+            kept.renew(contents, is_published).await?;
         }
         published
     }
 
     /// Reads certificates, makes them if there are none, and serves with them. Returns what callers are to trust.
     async fn load(&self) -> Result<(String, Option<Contents>), Error> {
-        match &self.source {
-            Source::Files(folder) => {
+        match &self.kept {
+            Kept::Files(folder) => {
                 let read = |name: &str| {
                     let path = folder.join(name);
                     std::fs::read_to_string(&path)
@@ -189,11 +202,11 @@ impl Registrar {
                 }
                 Ok((trusted.take(bundle, self.leading.get(), &published), None))
             }
-            Source::Own { secret, lifetimes } => {
-                let contents = self.shared(secret, *lifetimes).await?;
+            Kept::Own(kept) => {
+                let contents = kept.load().await?;
                 if let Err(error) = self.identity.set(&contents.certificate, &contents.key) {
                     // The leader makes another. Until then, what was served with is served with.
-                    warn!(%error, secret, "the certificate cannot be used");
+                    warn!(%error, secret = kept.name, "the certificate cannot be used");
                     if !self.identity.is_set() {
                         return Err(error.into());
                     }
@@ -221,75 +234,6 @@ impl Registrar {
             bundles.extend(hooks.into_iter().flatten().map(bundle_of));
         }
         Ok(bundles)
-    }
-
-    /// The Secret's contents: of several replicas that find none, the first makes them.
-    async fn shared(&self, name: &str, lifetimes: Lifetimes) -> Result<Contents, Error> {
-        let secrets: Api<Secret> = Api::namespaced(self.plain.clone(), &self.namespace);
-        let what = || format!("Secret {}/{name}", self.namespace);
-        let found = secrets.get_opt(name).await.map_err(refused(what()))?;
-        let now = self.env.now().as_second();
-        if found.as_ref().is_some_and(|found| !is_labelled_ours(found)) {
-            return Err(Error::Foreign { secret: what() });
-        }
-        let is_good = |contents: &Contents| !contents.is_of_the_future(now);
-        let mut known = self.known.lock().await;
-        if let Some(contents) = found.as_ref().and_then(Contents::read).filter(is_good) {
-            *known = Some(contents.clone());
-            return Ok(contents);
-        }
-        // What callers trust already is better than anything new, and what is new is the leader's to decide wherever
-        // there is something: this replica's clock may be the one that is wrong.
-        let made = match known.clone().filter(is_good) {
-            Some(known) => known,
-            None if found.is_some() && self.leading.get() == 0 => return Err(Error::Unusable { secret: what() }),
-            None => Contents::new(&self.reach.names(), lifetimes, now)?,
-        };
-        let mut wanted = made.write(&self.namespace, name);
-        wanted.metadata.resource_version = None;
-        let written = match found {
-            None => secrets.create(&PostParams::default(), &wanted).await,
-            Some(mangled) => {
-                warn!(secret = name, "it cannot be read, and is made anew");
-                wanted.metadata.resource_version = mangled.metadata.resource_version;
-                secrets.replace(name, &PostParams::default(), &wanted).await
-            }
-        };
-        let written = match written {
-            Err(kube::Error::Api(status)) if status.code == 409 => secrets.get(name).await,
-            written => written,
-        };
-        info!(secret = name, "certificates for webhooks are put there");
-        let contents = Contents::read(&written.map_err(refused(what()))?).unwrap_or(made);
-        *known = Some(contents.clone());
-        Ok(contents)
-    }
-
-    /// Takes the next step of a renewal, if there is one.
-    async fn renew(
-        &self,
-        name: &str,
-        lifetimes: Lifetimes,
-        mut contents: Contents,
-        is_published: bool,
-    ) -> Result<(), Error> {
-        let is_usable = certified_key(&contents.certificate, &contents.key).is_ok();
-        let now = self.env.now().as_second();
-        let step = next(&contents.held(is_usable, &self.reach.names()), is_published, lifetimes, now);
-        if !contents.take(step, &self.reach.names(), lifetimes, now)? {
-            return Ok(());
-        }
-        let secrets: Api<Secret> = Api::namespaced(self.guarded.clone(), &self.namespace);
-        let wanted = contents.write(&self.namespace, name);
-        match secrets.replace(name, &PostParams::default(), &wanted).await {
-            // Somebody else was faster.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            written => {
-                written.map_err(refused(format!("Secret {}/{name}", self.namespace)))?;
-                info!(secret = name, ?step, "certificates for webhooks");
-                Ok(())
-            }
-        }
     }
 
     /// Makes configurations and conversion say what they should, as far as they are ours.

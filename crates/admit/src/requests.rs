@@ -25,13 +25,12 @@ pub enum Error {
     #[error("no certificate can be made: {0}")]
     Make(#[from] rcgen::Error),
     /// There is a Secret that is not ours.
-    #[error(
-        "{secret} is not dapple's: give --webhook-secret another name, or mount it and give --webhook-cert-dir if its \
-         certificate is to be used"
-    )]
+    #[error("{secret} is not dapple's: {remedy}")]
     Foreign {
         /// Which one.
         secret: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// There is a Secret that nothing can be served with, and its mending is somebody else's.
     #[error("{secret} cannot be read, or is of the future by this machine's clock: whoever leads makes it anew")]
@@ -63,6 +62,9 @@ pub enum Error {
     /// A certificate cannot be used.
     #[error("the certificate cannot be used: {0}")]
     Use(#[from] crate::serve::BadCertificate),
+    /// The authorities cannot be used.
+    #[error("the authorities cannot be used: {0}")]
+    Trust(#[from] crate::callers::BadBundle),
     /// A file cannot be read.
     #[error("cannot read {path}: {error}")]
     File {

@@ -1,7 +1,7 @@
 //! The configuration by which a scheduler asks.
 
-use dapple_admit::certificates::is_ours;
 use dapple_admit::secret::Contents;
+use dapple_admit::shared::is_labelled_ours;
 use dapple_control::writes::client::in_words;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -87,7 +87,7 @@ pub async fn config(
     let found = Api::<Secret>::namespaced(client.clone(), namespace).get_opt(name).await;
     let found = found.map_err(|error| Error::Refused { secret: secret.clone(), error: Box::new(error) })?;
     let Some(found) = found else { return Err(Error::Missing { secret }) };
-    let Some(contents) = Contents::read(&found).filter(|_| is_ours(&found)) else {
+    let Some(contents) = Contents::read(&found).filter(|_| is_labelled_ours(&found)) else {
         return Err(Error::Unusable { secret });
     };
     let (pair, until) = contents.client(USER, now.as_second()).map_err(|error| Error::Make { secret, error })?;

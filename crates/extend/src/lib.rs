@@ -19,8 +19,9 @@ use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use dapple_admit::callers::Callers;
-use dapple_admit::certificates::Certificates;
+use dapple_admit::certificates::{Certificates, LIFETIMES};
 use dapple_admit::serve::{Identity, Purpose, Server};
+use dapple_admit::shared::SharedSecret;
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL};
 use dapple_control::families;
 use dapple_control::group::extender::{Answer, AskedPod, Extender as Known};
@@ -103,19 +104,23 @@ impl Extender {
         let answers =
             Arc::new(Answers { known, is_served: AtomicBool::new(false), metrics: shared.metrics.of_family() });
         let (identity, callers) = (Identity::default(), Callers::nobody());
-        let certificates = Certificates {
+        let kept = SharedSecret {
             plain: shared.plain.clone(),
             guarded: shared.guarded.clone(),
             leading: shared.leading.clone(),
-            secret,
-            flag: "--extender-secret",
-            remedy: "give schedulers what `dapple extender config` prints",
+            name: secret,
+            remedy: "give --extender-secret another name",
             names: ["svc", "svc.cluster.local"].map(|end| format!("{SERVICE}.{namespace}.{end}")).to_vec(),
             namespace,
+            lifetimes: LIFETIMES,
             env: shared.env.clone(),
+            known: Default::default(),
+        };
+        let certificates = Certificates {
+            kept,
+            remedy: "give schedulers what `dapple extender config` prints",
             identity: identity.clone(),
             callers: callers.clone(),
-            known: Default::default(),
         };
         let address = self.listener.local_addr().unwrap_or(listen);
         // At once: without a certificate a handshake fails, and a scheduler goes on. One that nobody answers waits.

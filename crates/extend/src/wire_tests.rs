@@ -41,6 +41,13 @@ fn nodes_are_read_by_name_however_they_come() {
         (r#"{"NodeNames": [ "a" , "b" ]}"#, expected(&["a", "b"])),
         (r#"{"NodeNames":["a\",\"b","c"]}"#, expected(&["a\",\"b", "c"])),
         (r#"{"NodeNames":["\u0061"]}"#, expected(&["a"])),
+        (
+            r#"{"Pod":{},"Nodes":null,"NodeNames":["ip-10-0-0-1.eu-west-1","b"]}"#,
+            expected(&["ip-10-0-0-1.eu-west-1", "b"]),
+        ),
+        (r#"{"Pod":{},"NodeNames":["a"],"Later":[1]}"#, expected(&["a"])),
+        (r#"{"Pod":{"metadata":{},"NodeNames":["x"]},"NodeNames":["a"]}"#, expected(&["a"])),
+        (r#"{"Pod":{"metadata":{"name":",\"NodeNames\":"}},"NodeNames":["a"]}"#, expected(&["a"])),
         (r#"{"NodeNames":[]}"#, expected(&[])),
         (r#"{"Pod":{},"Nodes":null,"NodeNames":null}"#, expected(&[])),
         (
@@ -88,4 +95,30 @@ fn answers_are_what_a_scheduler_reads() {
     assert_eq!(told["FailedAndUnresolvableNodes"], failed);
     let told: Value = serde_json::from_str(&question.nodes.all_pass()).unwrap();
     assert_eq!(told["Nodes"]["items"], json!(objects));
+}
+
+#[test]
+fn names_are_copied_as_they_stand_whichever_pass() {
+    let all = ["a", "node-b", "c\"", "d\\", "ip-10-0-0-1.eu-west-1.compute", "f"];
+    for (text, known) in [
+        (json!({"Pod": {}, "NodeNames": all}).to_string(), all.len()),
+        (r#"{"Pod":{},"NodeNames":["a", "node-b" ,"c","d"]}"#.to_owned(), 4),
+        (r#"{"Pod":{},"NodeNames":["a","node-b","c","d","e"]}"#.to_owned(), 5),
+    ] {
+        let question = read(&text);
+        let names = question.nodes.names().unwrap();
+        assert_eq!(names.len(), known);
+        for passing in 0..1_usize << known {
+            let nodes: Vec<Option<usize>> =
+                (0..known).map(|number| (passing & (1 << number) == 0).then_some(0)).collect();
+            let filtered = Filtered { nodes, reasons: vec![Reason::Outside { policy: "s".into() }], group: None };
+            let told: Value = serde_json::from_str(&question.nodes.filtered(&names, &filtered)).unwrap();
+            let expected: Vec<&str> =
+                (0..known).filter(|number| passing & (1 << number) != 0).map(|number| &*names[number]).collect();
+            assert_eq!(told["NodeNames"], json!(expected), "{text}");
+        }
+        let scores: Value = serde_json::from_str(&priorities(&names, &vec![7; known])).unwrap();
+        assert!(scores.as_array().unwrap().iter().zip(&names).all(|(score, name)| score["Host"] == **name));
+    }
+    assert_eq!(priorities(&[], &[]), "[]");
 }

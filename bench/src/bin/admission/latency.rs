@@ -16,8 +16,8 @@ use kube::Client;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::hooked::{Hooked, Manager, set, trusted};
-use crate::load::{Pace, Times, load, told};
+use dapple_bench::hooked::{Hooked, Manager, set, trusted};
+use dapple_bench::load::{Pace, Times, load, told};
 
 const NODES: u32 = 10_000;
 /// Nodes that are made at once.

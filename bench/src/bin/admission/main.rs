@@ -5,9 +5,7 @@
 //! `admission` runs all of it in about nine minutes, `admission latency pods rotation strangers` what is named. The program itself is
 //! taken from beside this one: `cargo build --release -p dapple` puts it there.
 
-mod hooked;
 mod latency;
-mod load;
 mod pods;
 mod rotation;
 mod strangers;

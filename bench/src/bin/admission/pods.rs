@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
-use crate::hooked::{Hooked, set};
-use crate::load::Times;
+use dapple_bench::hooked::{Hooked, set};
+use dapple_bench::load::Times;
 
 const NAMESPACE: &str = "bystanders";
 /// Blocks of either way: 1,000 pods with our webhooks, and as many without.

@@ -10,8 +10,8 @@ use kube::Client;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::hooked::{Hooked, admit, served, set, trusted};
-use crate::load::{Pace, Times, load, told};
+use dapple_bench::hooked::{Hooked, admit, served, set, trusted};
+use dapple_bench::load::{Pace, Times, load, told};
 
 const SECONDS: u32 = 60;
 /// `DAPPLE_PER_SECOND` asks for another rate, to find out what a machine bears.

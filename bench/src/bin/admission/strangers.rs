@@ -14,9 +14,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
-use crate::hooked::{Hooked, admit, set};
 use crate::latency::Webhook;
-use crate::load::{Pace, Times, load, told};
+use dapple_bench::hooked::{Hooked, admit, set};
+use dapple_bench::load::{Pace, Times, load, told};
 
 /// Connections of each address: together twice as many as there are places. The first address is the API server's own.
 const HOLDERS: usize = 1_100;

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::support::{dapple, eventually, installed, lease, text};
 use crate::webhooks::{Hooked, ok};
 
-const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
-const GROUP: &str = "dapple.dev/group";
+pub(crate) const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
+pub(crate) const GROUP: &str = "dapple.dev/group";
 
 /// Two groups of nodes, and room for two replicas of the manager.
 async fn start() -> Hooked {
@@ -32,7 +32,7 @@ async fn start() -> Hooked {
     hooked
 }
 
-fn deployment(namespace: &str, name: &str, replicas: usize, asks: bool) -> Value {
+pub(crate) fn deployment(namespace: &str, name: &str, replicas: usize, asks: bool) -> Value {
     let labels = if asks { json!({REQUIRED: "spread"}) } else { json!({}) };
     json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": {
@@ -58,12 +58,12 @@ async fn pods(client: &Client, namespaces: &[String]) -> Vec<Pod> {
     all.items.into_iter().filter(|pod| namespaces.contains(&pod.namespace().unwrap_or_default())).collect()
 }
 
-fn is_gated(pod: &Pod) -> bool {
+pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
     gates.into_iter().any(|gate| gate.name == GROUP)
 }
 
-fn node_of(pod: &Pod) -> String {
+pub(crate) fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default()
 }
 
@@ -83,7 +83,7 @@ async fn are_all(client: &Client, namespaces: &[String], count: usize, what: &st
 }
 
 /// Waits until a leader says that it places pods.
-async fn is_placing(client: &Client) {
+pub(crate) async fn is_placing(client: &Client) {
     use k8s_openapi::api::coordination::v1::Lease;
     let leases = Api::<Lease>::namespaced(client.clone(), "dapple-system");
     eventually("a leader places pods", || async {
@@ -105,6 +105,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
     only_what_asks_waits(&hooked).await;
     each_group_has_its_own_edition(&hooked).await;
+    what_others_put_into_pods_is_left_alone(&hooked).await;
 
     // A policy that never comes: the pods would wait for ever.
     let left = ["left".to_owned()];
@@ -124,7 +125,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     hooked.cluster.stop().await.unwrap();
 }
 
-fn namespace(name: &str) -> Value {
+pub(crate) fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 }
 
@@ -232,6 +233,59 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
     assert_eq!([share("set", "beijing"), share("set", "hangzhou")], [3, 2]);
     let job = hooked.kubectl(&["get", "job", "-n", "editions", "job", "-o", "jsonpath={.status.failed}"], "");
     assert_eq!(ok(&job), "", "no pod of a Job is ever deleted");
+}
+
+/// A sidecar that another product puts in front of the template's containers, before or after us.
+async fn what_others_put_into_pods_is_left_alone(hooked: &Hooked) {
+    let client = &hooked.client;
+    let name = "mesh.example.com";
+    let injects = r#"[JSONPatch{op: "add", path: "/spec/containers/0", value: Object.spec.containers{
+        name: "mesh", image: "mesh.io/proxy:1", args: ["--mesh"]}}]"#;
+    let version = "admissionregistration.k8s.io/v1";
+    let mesh = json!({"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
+        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+            "resources": ["pods"]}]},
+        "matchConditions": [{"name": "once", "expression": "!object.spec.containers.exists(c, c.name == 'mesh')"}],
+        "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": injects}}]}});
+    let binding = json!({"apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "matchResources": {"namespaceSelector": {"matchLabels": {"mesh": "yes"}}}}});
+    let mut meshed = namespace("meshed");
+    meshed["metadata"]["labels"] = json!({"mesh": "yes"});
+    create_all(client, [mesh, binding, meshed].into_iter()).await;
+    let probe = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "meshed"},
+        "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
+    eventually("the sidecar is put in", || async {
+        let said = hooked.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], &probe.to_string());
+        if text(&said.stdout).contains("mesh.io") { Ok(()) } else { Err(text(&said.stderr)) }
+    })
+    .await;
+    let rule = |group: &str| {
+        let image = json!({"component": "Registry", "operator": "replace", "value": format!("{group}.registry.io")});
+        let first = json!({"path": "/spec/containers/0/args", "operator": "add", "value": [format!("--site={group}")]});
+        json!({"targetNodeGroup": [group], "overriders": {"imageOverrider": [image], "plaintext": [first]}})
+    };
+    let editions = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "sites", "namespace": "meshed"}, "spec": {"overrideRules": [rule("beijing"), rule("hangzhou")]}});
+    let mut web = deployment("meshed", "web", 4, true);
+    web["metadata"]["labels"]["groupmanagement.kubeedge.io/required-overridepolicy"] = json!("sites");
+    create_all(client, [policy("meshed"), editions].into_iter()).await;
+    create_all(client, [web].into_iter()).await;
+    let is_right = |pod: &Pod| {
+        let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
+        let containers = &pod.spec.as_ref().unwrap().containers;
+        let found: Vec<(&str, &str, Vec<String>)> = containers
+            .iter()
+            .map(|known| {
+                let image = known.image.as_deref().unwrap_or_default();
+                (known.name.as_str(), image, known.args.clone().unwrap_or_default())
+            })
+            .collect();
+        let image = format!("{group}.registry.io/web:1");
+        let own = ("c", image.as_str(), vec![format!("--site={group}")]);
+        found == [("mesh", "mesh.io/proxy:1", vec!["--mesh".to_owned()]), own] && node_of(pod).starts_with(&group)
+    };
+    are_all(client, &["meshed".to_owned()], 4, "have the sidecar as it was put in", is_right).await;
 }
 
 /// With all managers gone, pods come as if dapple were away.

@@ -3,6 +3,7 @@
 
 mod adopt;
 mod authors;
+mod bursts;
 mod commands;
 mod example;
 mod extender;

@@ -105,30 +105,32 @@ impl<'l> Question<'l> {
     }
 }
 
-/// Hashes names of nodes, of which thousands come with every question: eight bytes at a time. Whoever makes nodes is trusted
-/// not to choose names that hash alike.
-#[derive(Debug, Default)]
-struct NameHasher(u64);
-
-impl NameHasher {
-    fn take(&mut self, word: u64) {
-        const ODD: u128 = 0x9E37_79B9_7F4A_7C15;
-        let mixed = u128::from(self.0.rotate_left(29) ^ word).wrapping_mul(ODD);
-        self.0 = (mixed as u64) ^ ((mixed >> 64) as u64);
-    }
+/// The number of a node's name, of which thousands come with every question: eight bytes at a time. Whoever makes nodes is trusted
+/// not to choose names that have the same.
+fn number_of_name(name: &str) -> u64 {
+    const ODD: u128 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |state: u64, word: u64| {
+        let mixed = u128::from(state.rotate_left(29) ^ word).wrapping_mul(ODD);
+        (mixed as u64) ^ ((mixed >> 64) as u64)
+    };
+    let (words, rest) = name.as_bytes().as_chunks::<8>();
+    let state = words.iter().fold(0, |state, word| mix(state, u64::from_le_bytes(*word)));
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    mix(state, u64::from_le_bytes(last) ^ (name.len() as u64).rotate_right(8))
 }
 
-impl Hasher for NameHasher {
+/// Takes numbers of names as they are.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
     fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        words.iter().for_each(|word| self.take(u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        self.take(u64::from_le_bytes(last) ^ (bytes.len() as u64).rotate_right(8));
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
-    fn write_u8(&mut self, _: u8) {
-        // What ends a string; its length is in the hash already.
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
     }
 
     fn finish(&self) -> u64 {
@@ -136,11 +138,22 @@ impl Hasher for NameHasher {
     }
 }
 
+/// The kind of the node, or nodes, whose name has a number.
+#[derive(Debug, Clone, Copy)]
+enum Entry {
+    Kind(usize),
+    /// Several nodes: their names tell.
+    Several,
+}
+
 /// Nodes by name, each with the groups that it is in. Nodes of the same groups are of one kind, and judged once.
+///
+/// Names are looked up by their number, so that none but those of the question are read. A node that nobody knows is taken for
+/// another if their names have the same, which no fleet is large enough for.
 #[derive(Debug, Default)]
 pub struct Roster {
     membership: Membership,
-    kind_of: HashMap<Arc<str>, usize, BuildHasherDefault<NameHasher>>,
+    entries: HashMap<u64, Entry, BuildHasherDefault<AsItIs>>,
     kinds: Vec<BTreeSet<Arc<str>>>,
     number_of: BTreeMap<BTreeSet<Arc<str>>, usize>,
 }
@@ -148,15 +161,19 @@ pub struct Roster {
 impl Roster {
     /// A node has come, or has these labels now.
     pub fn node_changed(&mut self, node: &str, labels: &dyn Labels) {
+        let is_known = self.membership.nodes.contains_key(node);
         self.membership.node_changed(node, labels);
-        let groups = self.membership.groups_of(node);
-        self.enter(Arc::from(node), groups);
+        let kind = self.kind(self.membership.groups_of(node));
+        self.enter(number_of_name(node), kind, is_known);
     }
 
     /// A node is gone.
     pub fn node_removed(&mut self, node: &str) {
+        let (number, is_known) = (number_of_name(node), self.membership.nodes.contains_key(node));
         self.membership.node_removed(node);
-        self.kind_of.remove(node);
+        if is_known && let Some(Entry::Kind(_)) = self.entries.get(&number) {
+            self.entries.remove(&number);
+        }
     }
 
     /// A group selects this now. `fleet` is called to visit every node.
@@ -172,21 +189,41 @@ impl Roster {
     }
 
     fn sort_anew(&mut self) {
-        self.kind_of.clear();
+        self.entries.clear();
         self.kinds.clear();
         self.number_of.clear();
-        let nodes: Vec<(Arc<str>, BTreeSet<Arc<str>>)> =
-            self.membership.nodes.iter().map(|(node, groups)| (node.clone(), groups.clone())).collect();
-        nodes.into_iter().for_each(|(node, groups)| self.enter(node, groups));
+        let nodes: Vec<(u64, BTreeSet<Arc<str>>)> =
+            self.membership.nodes.iter().map(|(node, groups)| (number_of_name(node), groups.clone())).collect();
+        for (number, groups) in nodes {
+            let kind = self.kind(groups);
+            self.enter(number, kind, false);
+        }
     }
 
-    fn enter(&mut self, node: Arc<str>, groups: BTreeSet<Arc<str>>) {
-        let number = self.number_of.get(&groups).copied().unwrap_or_else(|| {
+    /// The number of the kind of nodes that are in these groups.
+    fn kind(&mut self, groups: BTreeSet<Arc<str>>) -> usize {
+        self.number_of.get(&groups).copied().unwrap_or_else(|| {
             self.kinds.push(groups.clone());
             self.number_of.insert(groups, self.kinds.len() - 1);
             self.kinds.len() - 1
-        });
-        self.kind_of.insert(node, number);
+        })
+    }
+
+    /// Enters a node by the number of its name: one that is known already, or another.
+    fn enter(&mut self, number: u64, kind: usize, is_known: bool) {
+        let entry = match self.entries.get(&number) {
+            Some(Entry::Several) => Entry::Several,
+            Some(Entry::Kind(_)) if !is_known => Entry::Several,
+            _ => Entry::Kind(kind),
+        };
+        self.entries.insert(number, entry);
+    }
+
+    fn kind_of(&self, node: &str) -> Option<usize> {
+        match self.entries.get(&number_of_name(node))? {
+            Entry::Kind(kind) => Some(*kind),
+            Entry::Several => self.number_of.get(self.membership.nodes.get(node)?).copied(),
+        }
     }
 }
 
@@ -257,7 +294,7 @@ impl<'r> Judged<'r> {
 
     fn fate(&self, node: &str) -> Fate {
         // One that is not known here yet is in no group that is.
-        self.roster.kind_of.get(node).map_or(Fate::Outside, |kind| self.fates[*kind])
+        self.roster.kind_of(node).map_or(Fate::Outside, |kind| self.fates[kind])
     }
 
     /// Which of these nodes may have the pod.

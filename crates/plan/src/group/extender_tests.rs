@@ -44,6 +44,19 @@ fn names() -> impl Iterator<Item = &'static str> {
     NODES.iter().map(|(node, _)| *node)
 }
 
+#[test]
+fn nodes_whose_names_have_the_same_number_are_told_apart() {
+    let mut known = roster(&NODES);
+    let kinds: Vec<Option<usize>> = names().map(|node| known.kind_of(node)).collect();
+    assert_eq!(known.kind_of("nobody"), None);
+    let numbers: Vec<u64> = known.entries.keys().copied().collect();
+    // As if another node had been entered under each.
+    numbers.into_iter().for_each(|number| known.enter(number, 0, false));
+    assert_eq!(names().map(|node| known.kind_of(node)).collect::<Vec<_>>(), kinds);
+    known.node_removed("b1");
+    assert_eq!((known.kind_of("b1"), known.kind_of("b2")), (None, kinds[1]));
+}
+
 /// Tells of a pod: where it is, if it is anywhere.
 fn tell(placing: &mut Placing, pod: &str, node_groups: &[&str], labels: &Map) {
     let groups_of_node = node_groups.iter().map(|group| Arc::from(*group)).collect();

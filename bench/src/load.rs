@@ -6,20 +6,20 @@ use tokio::runtime::Handle;
 
 /// A rate, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    pub(crate) per_second: u32,
-    pub(crate) seconds: u32,
+pub struct Pace {
+    pub per_second: u32,
+    pub seconds: u32,
 }
 
 impl Pace {
-    pub(crate) fn requests(self) -> u32 {
+    pub fn requests(self) -> u32 {
         self.per_second * self.seconds
     }
 }
 
 /// Sends what `make` makes of each number. Each answer comes with the time since its request was due, not since it was
 /// sent: who is too busy to send in time makes callers wait as well.
-pub(crate) async fn load<F: Future<Output: Send> + Send + 'static>(
+pub async fn load<F: Future<Output: Send> + Send + 'static>(
     pace: Pace,
     make: impl Fn(u32) -> F + Send + 'static,
 ) -> anyhow::Result<Vec<(Duration, F::Output)>> {
@@ -47,13 +47,13 @@ pub(crate) async fn load<F: Future<Output: Send> + Send + 'static>(
 
 /// How long most took.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Times {
-    pub(crate) p50: Duration,
-    pub(crate) p99: Duration,
+pub struct Times {
+    pub p50: Duration,
+    pub p99: Duration,
 }
 
 impl Times {
-    pub(crate) fn of(all: impl IntoIterator<Item = Duration>) -> Self {
+    pub fn of(all: impl IntoIterator<Item = Duration>) -> Self {
         let mut all: Vec<Duration> = all.into_iter().collect();
         all.sort();
         let at = |percent: usize| all.get(all.len() * percent / 100).copied().unwrap_or_default();
@@ -68,7 +68,7 @@ impl std::fmt::Display for Times {
 }
 
 /// The first few of what was said, each once, with how often.
-pub(crate) fn told(all: &[String]) -> String {
+pub fn told(all: &[String]) -> String {
     let mut counts: Vec<(&String, usize)> = Vec::new();
     for text in all {
         match counts.iter_mut().find(|(known, _)| *known == text) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::fleet::{Used, until, used};
 use anyhow::{Context, ensure};
 use dapple_admit::install::install_configurations;
-use dapple_bench::fleet::{Used, until, used};
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_testbed::balancer::{Backend, Balancer, is_ready};
 use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream, progress};
@@ -30,11 +30,11 @@ const OURS: [(&str, &str); 3] = [
 ];
 
 /// A cluster and where the replicas of its manager are.
-pub(crate) struct Hooked {
-    pub(crate) cluster: Cluster,
-    pub(crate) client: Client,
+pub struct Hooked {
+    pub cluster: Cluster,
+    pub client: Client,
     kubeconfig: PathBuf,
-    pub(crate) backends: Vec<Backend>,
+    pub backends: Vec<Backend>,
     /// Where the API server comes.
     front: SocketAddr,
     started: AtomicUsize,
@@ -42,10 +42,10 @@ pub(crate) struct Hooked {
 }
 
 /// A manager process; dropping it kills it.
-pub(crate) struct Manager {
+pub struct Manager {
     child: Child,
     /// Where it logs.
-    pub(crate) log: PathBuf,
+    pub log: PathBuf,
 }
 
 impl Drop for Manager {
@@ -58,12 +58,12 @@ impl Drop for Manager {
 
 impl Manager {
     /// What it has used up.
-    pub(crate) fn used(&self) -> anyhow::Result<Used> {
+    pub fn used(&self) -> anyhow::Result<Used> {
         used(self.child.id())
     }
 
     /// Asks it to end, and waits until it has.
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+    pub async fn stop(mut self) -> anyhow::Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
         let ended = tokio::task::spawn_blocking(move || self.child.wait()).await??;
         ensure!(ended.success(), "the manager ended with {ended}");
@@ -73,16 +73,21 @@ impl Manager {
 
 impl Hooked {
     /// A cluster with our APIs, and room for so many replicas behind a balancer.
-    pub(crate) async fn start(replicas: usize) -> anyhow::Result<Self> {
-        let binaries = Upstream::obtain(&[Need::ControlPlane], progress::to_stderr()).await?;
+    pub async fn start(replicas: usize) -> anyhow::Result<Self> {
         let mut spec = ClusterSpec::temporary();
         spec.kwok = false;
         // Nobody plays our nodes: they must not be taken for dead meanwhile, one after the other.
         spec.node_lease_seconds = 3_600;
+        Self::start_with(spec, replicas).await
+    }
+
+    /// The same, of another cluster.
+    pub async fn start_with(spec: ClusterSpec, replicas: usize) -> anyhow::Result<Self> {
+        let binaries = Upstream::obtain(&[Need::ControlPlane], progress::to_stderr()).await?;
         let cluster = Cluster::start(spec, &binaries, &progress::Quiet).await?;
         let client = cluster.client().await?;
         install_crds(&client).await?;
-        apply_yaml(&client, include_str!("../../../../config/rbac.yaml")).await?;
+        apply_yaml(&client, include_str!("../../config/rbac.yaml")).await?;
         install_configurations(&client).await?;
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await?;
         let address = || anyhow::Ok(SocketAddr::from(([127, 0, 0, 1], cluster.choose_port()?)));
@@ -95,12 +100,12 @@ impl Hooked {
     }
 
     /// Ends everything.
-    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> anyhow::Result<()> {
         Ok(self.cluster.stop().await?)
     }
 
     /// What a process of the control plane has used up.
-    pub(crate) fn used(&self, name: &str) -> anyhow::Result<Used> {
+    pub fn used(&self, name: &str) -> anyhow::Result<Used> {
         let processes = self.cluster.processes();
         let (_, id) =
             processes.iter().find(|(known, _)| known == name).with_context(|| format!("no process {name}"))?;
@@ -108,15 +113,20 @@ impl Hooked {
     }
 
     /// Starts a replica.
-    pub(crate) fn replica(&self, number: usize, flags: &[&str]) -> anyhow::Result<Manager> {
-        let Backend { address, health } = self.backends[number];
+    pub fn replica(&self, number: usize, flags: &[&str]) -> anyhow::Result<Manager> {
+        let (address, url) = (self.backends[number].address.to_string(), format!("https://{}", self.front));
+        self.manager(number, &[&["--webhook-listen", &address, "--webhook-url", &url], flags].concat())
+    }
+
+    /// Starts a manager without webhooks.
+    pub fn manager(&self, number: usize, flags: &[&str]) -> anyhow::Result<Manager> {
+        let health = self.backends[number].health;
         let program = std::env::current_exe()?.with_file_name("dapple");
         // One file for each start: what the one before said is of interest too.
         let start = self.started.fetch_add(1, Ordering::Relaxed);
         let log = self.cluster.log(&format!("replica-{number}-{start}"));
         let child = Command::new(&program)
-            .args(["manager", "--listen", &health.to_string(), "--webhook-listen", &address.to_string()])
-            .args(["--webhook-url", &format!("https://{}", self.front), "--kubeconfig"])
+            .args(["manager", "--listen", &health.to_string(), "--kubeconfig"])
             .arg(&self.kubeconfig)
             .args(flags)
             .stdin(Stdio::null())
@@ -127,14 +137,24 @@ impl Hooked {
         Ok(Manager { child, log })
     }
 
+    /// The sum of what a replica counts under this name, as far as labels contain this.
+    pub async fn counted(&self, number: usize, name: &str, label: &str) -> anyhow::Result<f64> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(self.backends[number].health).await?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await?;
+        Ok(sum_of(&text, name, label))
+    }
+
     /// Waits until a replica is ready, as a rollout does before it stops the next one.
-    pub(crate) async fn ready(&self, number: usize) -> anyhow::Result<()> {
+    pub async fn ready(&self, number: usize) -> anyhow::Result<()> {
         let health = self.backends[number].health;
         until("the replica is ready", || async { Ok(is_ready(health).await) }).await
     }
 
     /// Waits until webhooks are asked.
-    pub(crate) async fn asked(&self) -> anyhow::Result<()> {
+    pub async fn asked(&self) -> anyhow::Result<()> {
         let mut wrong = set("probe", json!({"app": "probe"}));
         wrong["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
         until("webhooks are asked", || async {
@@ -146,12 +166,12 @@ impl Hooked {
     }
 
     /// Has a DaemonSet admitted, and not kept. Returns it as it would be.
-    pub(crate) async fn admit(&self, set: &Value) -> Result<Value, kube::Error> {
+    pub async fn admit(&self, set: &Value) -> Result<Value, kube::Error> {
         admit(self.client.clone(), set.to_string().into_bytes()).await
     }
 
     /// Our configurations as they are.
-    pub(crate) async fn configurations(&self) -> anyhow::Result<Vec<Value>> {
+    pub async fn configurations(&self) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         for (kind, name) in OURS {
             all.push(request(&self.client, Method::GET, &format!("{CONFIGURATIONS}/{kind}/{name}"), None).await?);
@@ -160,7 +180,7 @@ impl Hooked {
     }
 
     /// Deletes our configurations.
-    pub(crate) async fn remove_configurations(&self) -> anyhow::Result<()> {
+    pub async fn remove_configurations(&self) -> anyhow::Result<()> {
         for (kind, name) in OURS {
             request(&self.client, Method::DELETE, &format!("{CONFIGURATIONS}/{kind}/{name}"), None).await?;
         }
@@ -168,7 +188,7 @@ impl Hooked {
     }
 
     /// Puts back what was deleted.
-    pub(crate) async fn restore_configurations(&self, all: &[Value]) -> anyhow::Result<()> {
+    pub async fn restore_configurations(&self, all: &[Value]) -> anyhow::Result<()> {
         for ((kind, _), found) in OURS.into_iter().zip(all) {
             let mut wanted = found.clone();
             let metadata = &found["metadata"];
@@ -180,7 +200,7 @@ impl Hooked {
 }
 
 /// As [`Hooked::admit`], of one that is written already.
-pub(crate) async fn admit(client: Client, set: Vec<u8>) -> Result<Value, kube::Error> {
+pub async fn admit(client: Client, set: Vec<u8>) -> Result<Value, kube::Error> {
     let path = "/apis/apps.kruise.io/v1beta1/namespaces/default/daemonsets?dryRun=All";
     let request = Request::post(path).header("content-type", "application/json").body(set);
     client.request(request.map_err(kube::Error::HttpError)?).await
@@ -192,22 +212,28 @@ async fn request(client: &Client, method: Method, path: &str, body: Option<&Valu
     Ok(client.request(request.body(body)?).await?)
 }
 
+/// The sum of all lines of this metric whose labels contain this.
+pub fn sum_of(metrics: &str, name: &str, label: &str) -> f64 {
+    let is_such = |line: &&str| line.starts_with(name) && line.contains(label);
+    metrics.lines().filter(is_such).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
 /// A small DaemonSet.
-pub(crate) fn set(name: &str, labels: Value) -> Value {
+pub fn set(name: &str, labels: Value) -> Value {
     let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c0", "image": "c:1"}]}});
     json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
         "spec": {"selector": {"matchLabels": labels}, "template": template}})
 }
 
 /// What our configuration for DaemonSets tells the API server to trust, as it is written there.
-pub(crate) async fn trusted(client: &Client) -> anyhow::Result<Value> {
+pub async fn trusted(client: &Client) -> anyhow::Result<Value> {
     let (kind, name) = OURS[2];
     let found = request(client, Method::GET, &format!("{CONFIGURATIONS}/{kind}/{name}"), None).await?;
     Ok(found["webhooks"][0]["clientConfig"]["caBundle"].clone())
 }
 
 /// The certificate that replicas serve with, as it is in their Secret.
-pub(crate) async fn served(client: &Client) -> anyhow::Result<String> {
+pub async fn served(client: &Client) -> anyhow::Result<String> {
     let path = "/api/v1/namespaces/dapple-system/secrets/dapple-webhook-certificates";
     let found = request(client, Method::GET, path, None).await?;
     Ok(found["data"]["tls.crt"].as_str().context("there is no certificate")?.to_owned())
