@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use axum::body::Bytes;
 use axum::routing::post;
 use dapple_admit::authority::{authority, sign};
 use dapple_admit::serve::{Identity, Server};
-use dapple_bench::fleet::until;
 use dapple_bench::goals::check;
 use dapple_bench::hooked::Hooked;
 use dapple_control::env::Env;
@@ -24,6 +25,8 @@ use crate::site::{Asks, Site, make_nodes, median};
 const ROUNDS: usize = 3;
 const GOAL: f64 = 0.9;
 const SECRET: &str = "dapple-extender-certificates";
+/// Certificates are there long before.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(nodes: usize, missed: &mut Vec<String>) -> anyhow::Result<()> {
     let mut spec = ClusterSpec::temporary();
@@ -84,11 +87,11 @@ async fn repeat_names(at: SocketAddr, stop: CancellationToken) -> anyhow::Result
     let pair = sign(&root.key, span, span, &["127.0.0.1".to_owned()])?;
     let identity = Identity::default();
     identity.set(&pair.certificate, &pair.key)?;
-    let filter = async |body: Bytes| {
+    let filter = |body: Bytes| async move {
         let names = serde_json::from_slice::<Asked<'_>>(&body).map_or("null", |asked| asked.names.get());
         ([("content-type", "application/json")], format!(r#"{{"NodeNames":{names}}}"#))
     };
-    let prioritize = async || ([("content-type", "application/json")], "[]");
+    let prioritize = || async { ([("content-type", "application/json")], "[]") };
     let routes = axum::Router::new().route("/filter", post(filter)).route("/prioritize", post(prioritize));
     let routes = routes.layer(axum::extract::DefaultBodyLimit::disable());
     let listener = tokio::net::TcpListener::bind(at).await?;
@@ -105,17 +108,14 @@ fn config_of_echo(at: SocketAddr) -> Value {
 
 /// What `dapple extender config` prints.
 async fn config_of_ours(hooked: &Hooked, at: SocketAddr) -> anyhow::Result<Value> {
-    let (url, mut found) = (format!("https://{at}"), None);
-    let made = std::sync::Mutex::new(&mut found);
-    until("there are certificates", || async {
-        let of = ("dapple-system", SECRET);
-        let config = dapple_extend::config::config(&hooked.client, of, &url, 200, Env::system().now()).await;
-        let is_there = config.is_ok();
-        **made.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = config.ok();
-        Ok(is_there)
-    })
-    .await?;
-    found.map(|config| config.configuration).ok_or_else(|| anyhow::anyhow!("there is none"))
+    let (url, of, begun) = (format!("https://{at}"), ("dapple-system", SECRET), Instant::now());
+    loop {
+        match dapple_extend::config::config(&hooked.client, of, &url, 200, Env::system().now()).await {
+            Ok(made) => return Ok(made.configuration),
+            Err(error) => ensure!(begun.elapsed() < PATIENCE, "there are no certificates: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// Starts a scheduler for pods that name it.
