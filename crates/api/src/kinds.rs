@@ -225,6 +225,8 @@ pub const OWN: [&OwnKind; 10] = [
 pub const NODE: KindInfo = KindInfo { group: "", version: "v1", kind: "Node", plural: "nodes" };
 /// Pods.
 pub const POD: KindInfo = KindInfo { group: "", version: "v1", kind: "Pod", plural: "pods" };
+/// Settings.
+pub const CONFIG_MAP: KindInfo = KindInfo { group: "", version: "v1", kind: "ConfigMap", plural: "configmaps" };
 /// Revisions.
 pub const CONTROLLER_REVISION: KindInfo =
     KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };

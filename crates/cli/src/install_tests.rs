@@ -100,6 +100,8 @@ fn of_controllers(needed: &mut Needed) {
     // Another product's, which pulls images for updates where it is there.
     needed.add("ClusterRole", kinds::DAEMON_SET.at.group, "imagepulljobs", &[""], &["create"]);
     needed.add("ClusterRole", "", "events", &[""], &["get", "create", "patch"]);
+    // Kinds that users list. What may be done with those, users say.
+    needed.add("Role", "", "configmaps", &[dapple_api::group::CONFIG], WATCHED);
     needed.add("Role", "coordination.k8s.io", "leases", &[""], &["get", "create", "update"]);
     // Whether a kind is ours to serve: looked at whenever one changes (`control::served`).
     needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", WATCHED);

@@ -10,12 +10,13 @@ pub mod store;
 mod watch;
 
 use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dapple_plan::mutant::{Mutant, is_on};
+use kube::Client;
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,6 +37,8 @@ struct Registry {
     watches: WatchContext,
     /// By slim form and kind: a `Weak<Cache<T>>`.
     open: Mutex<BTreeMap<(TypeId, KindInfo), Box<dyn Any + Send>>>,
+    /// Names of kinds that are known only at run time, each kept once for as long as the process runs.
+    names: Mutex<BTreeSet<&'static str>>,
 }
 
 /// A kind that is watched for as long as somebody has it open.
@@ -68,7 +71,25 @@ enum Delivery<T> {
 impl Caches {
     /// Nothing is watched yet.
     pub fn new(watches: WatchContext) -> Self {
-        Self(Arc::new(Registry { watches, open: Mutex::default() }))
+        Self(Arc::new(Registry { watches, open: Mutex::default(), names: Mutex::default() }))
+    }
+
+    /// What asks the API server.
+    pub fn client(&self) -> Client {
+        self.0.watches.client.clone()
+    }
+
+    /// A kind that is known only at run time. There are few, and their names stay.
+    pub fn kind(&self, group: &str, version: &str, kind: &str, plural: &str) -> KindInfo {
+        let mut names = lock(&self.0.names);
+        let mut name = |text: &str| {
+            names.get(text).copied().unwrap_or_else(|| {
+                let kept: &'static str = Box::leak(text.into());
+                names.insert(kept);
+                kept
+            })
+        };
+        KindInfo { group: name(group), version: name(version), kind: name(kind), plural: name(plural) }
     }
 
     /// Opens a kind in all namespaces. The first who does starts its watch.

@@ -29,6 +29,7 @@ use crate::writes::outcome::{Outcome, Writer};
 
 mod adder;
 mod application;
+mod asking;
 mod binding;
 mod budget;
 mod costs;
@@ -38,6 +39,7 @@ mod gatekeeper;
 mod gates;
 mod guess;
 mod labels;
+mod listed;
 mod lookup;
 mod marks;
 mod metrics;
@@ -48,6 +50,7 @@ mod policy;
 mod quiet;
 mod release;
 mod repair;
+mod reporting;
 mod rollout;
 mod rooms;
 mod seated;
@@ -70,6 +73,7 @@ use labels::NodeLabels;
 use metrics::GroupMetrics;
 use placing::Placements;
 use repair::Repairs;
+use reporting::Kinds;
 use status::Statuses;
 use versions::PolicyHistory;
 
@@ -88,6 +92,7 @@ pub const FAMILY: Family = Family {
             start: |context| started(NodeLabels::start(context), context),
         },
         Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
+        Controller { reads: &[kinds::CONFIG_MAP], start: |context| started(Kinds::start(context), context) },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
         Controller { reads: &PLACEMENTS_READ, start: |context| started(Repairs::start(context), context) },
         Controller {

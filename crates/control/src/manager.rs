@@ -156,6 +156,7 @@ pub async fn work<F: Future<Output = ()>>(
     let recorder = Arc::new(recorder);
     let caches = Caches::new(WatchContext {
         client: clients.of("caches"),
+        namespace: Arc::from(&*options.namespace),
         env: env.clone(),
         metrics: metrics.clone(),
         recorder: recorder.clone(),

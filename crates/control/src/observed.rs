@@ -17,6 +17,8 @@ use serde_json::value::RawValue;
 pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'static {
     /// Whether metadata is all that is asked for: the API server sends nothing else then.
     const IS_METADATA: bool = false;
+    /// The only object that is asked for, by name, in dapple's own namespace; none if all are.
+    const ONLY: Option<&'static str> = None;
 }
 
 /// All of it, of whatever kind.

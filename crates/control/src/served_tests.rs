@@ -83,6 +83,7 @@ impl Server {
             Arc::new(Recorder::start(client.clone(), "me".into(), env.clone(), leading.clone(), stop.clone()));
         let watches = WatchContext {
             client: client.clone(),
+            namespace: Arc::from("dapple-system"),
             env: env.clone(),
             metrics: metrics.clone(),
             recorder: recorder.clone(),

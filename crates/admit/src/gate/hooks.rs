@@ -17,8 +17,8 @@ pub const APPLICATION_PATH: &str = "/gate-application";
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// All webhooks of the configuration. Pods outside these namespaces are not asked about, but for those that nothing controls
-/// and that ask for a policy themselves.
-pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<String>) -> Vec<Value> {
+/// and that ask for a policy themselves. Workloads are of the kinds of Kubernetes, and of those that users have listed.
+pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<String>, listed: &[KindInfo]) -> Vec<Value> {
     let within = |operator: &str, values: &BTreeSet<String>| json!({"matchExpressions": [{"key": NAMESPACE_LABEL, "operator": operator, "values": values}]});
     let never: BTreeSet<String> = ["kube-system".to_owned(), own.to_owned()].into();
     let pods = json!([rule(POD, &["CREATE"])]);
@@ -30,7 +30,8 @@ pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<Strin
         hooks.push(hook);
     }
     let elsewhere = within("NotIn", &never.union(namespaces).cloned().collect());
-    let workloads = json!(NATIVE.iter().map(|native| rule(native.at, &["CREATE", "UPDATE"])).collect::<Vec<Value>>());
+    let kinds = NATIVE.iter().map(|native| native.at).chain(listed.iter().copied());
+    let workloads = json!(kinds.map(|kind| rule(kind, &["CREATE", "UPDATE"])).collect::<Vec<Value>>());
     for (name, asks) in asking() {
         let mut bare = hook(&format!("{name}.pods.group.dapple.dev"), reach.client_config(POD_PATH, bundle), &pods);
         bare["namespaceSelector"] = elsewhere.clone();
@@ -119,7 +120,7 @@ mod tests {
     fn a_configuration_says_which_namespaces_it_asks_about() {
         let names: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
         let reach = Reach::Url("https://x".to_owned());
-        let hooks = |names: &BTreeSet<String>| json!({"webhooks": hooks(&reach, "ca", "dapple-system", names)});
+        let hooks = |names: &BTreeSet<String>| json!({"webhooks": hooks(&reach, "ca", "dapple-system", names, &[])});
         assert_eq!(namespaces_of(&hooks(&names)), names);
         assert_eq!(bundle_of(&hooks(&names)).as_deref(), Some("ca"));
         assert_eq!(namespaces_of(&hooks(&BTreeSet::new())), BTreeSet::new());
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn nothing_waits_long_for_us_and_the_clusters_own_pods_never_do() {
         let names: BTreeSet<String> = ["a".to_owned()].into();
-        for hook in hooks(&Reach::Url("https://x".to_owned()), "", "dapple-system", &names) {
+        for hook in hooks(&Reach::Url("https://x".to_owned()), "", "dapple-system", &names, &[]) {
             assert_eq!((&hook["failurePolicy"], &hook["timeoutSeconds"]), (&json!("Ignore"), &json!(2)), "{hook}");
             let term = &hook["namespaceSelector"]["matchExpressions"][0];
             let values = term["values"].as_array().unwrap();

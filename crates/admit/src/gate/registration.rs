@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::crd::is_ours;
+use dapple_api::kinds::KindInfo;
 use dapple_control::env::Env;
 use dapple_control::group::Gatekeeper;
 use http::Method;
@@ -45,6 +46,8 @@ pub struct GateRegistration {
     scope: Mutex<Scope>,
     /// The namespaces in the configuration, as the leader last saw it.
     written: Mutex<BTreeSet<String>>,
+    /// The kinds in it that users have listed.
+    written_kinds: Mutex<Vec<KindInfo>>,
     /// Namespaces that are to be added by whoever writes next.
     pending: Mutex<BTreeSet<String>>,
     writing: tokio::sync::Mutex<()>,
@@ -82,6 +85,7 @@ impl GateRegistration {
             asked,
             scope: Mutex::default(),
             written: Mutex::default(),
+            written_kinds: Mutex::default(),
             pending: Mutex::default(),
             writing: tokio::sync::Mutex::default(),
         }
@@ -93,10 +97,16 @@ impl GateRegistration {
             self.asked.notified().await;
             tokio::time::sleep(TOGETHER).await;
             let wanted = self.gatekeeper.as_ref().map(|known| known.namespaces()).unwrap_or_default();
-            if wanted.iter().any(|namespace| !lock(&self.written).contains(&**namespace)) {
+            let is_asked = wanted.iter().all(|namespace| lock(&self.written).contains(&**namespace));
+            if !is_asked || *lock(&self.written_kinds) != self.listed() {
                 return;
             }
         }
+    }
+
+    /// The kinds that users have listed, as far as this process knows.
+    fn listed(&self) -> Vec<KindInfo> {
+        self.gatekeeper.as_ref().map(|known| known.listed()).unwrap_or_default()
     }
 
     /// The configuration as it is. None if there is none, or it is somebody else's.
@@ -125,16 +135,18 @@ impl GateRegistration {
                 return Ok(());
             };
             let now = self.env.now();
+            let listed = self.listed();
             let hooks = gatekeeper.map(|gatekeeper| {
                 let asked = Asked { namespaces: gatekeeper.namespaces(), is_complete: gatekeeper.is_complete() };
                 let ages: BTreeMap<String, Duration> =
                     added(&found).into_iter().map(|(namespace, at)| (namespace, age(at, now))).collect();
                 let namespaces = lock(&self.scope).update(term, &asked, &namespaces_of(&found), &ages, Instant::now());
-                hooks(&self.reach, bundle, &self.own_namespace, &namespaces)
+                hooks(&self.reach, bundle, &self.own_namespace, &namespaces, &listed)
             });
             let mut wanted = configuration(GATE_CONFIGURATION, hooks.unwrap_or_default());
             if says(&found, &wanted) {
                 *lock(&self.written) = namespaces_of(&found);
+                *lock(&self.written_kinds) = listed;
                 return Ok(());
             }
             for field in ["annotations", "resourceVersion"] {
@@ -144,6 +156,7 @@ impl GateRegistration {
             match self.write(&self.guarded, &wanted).await {
                 Ok(()) => {
                     *lock(&self.written) = namespaces_of(&wanted);
+                    *lock(&self.written_kinds) = listed;
                     return Ok(());
                 }
                 // A namespace was added meanwhile: what was looked at is not what is there.
@@ -191,7 +204,7 @@ impl GateRegistration {
             batch.insert(namespace.to_owned());
             times.extend(batch.iter().map(|namespace| (namespace.clone(), now)));
             namespaces.extend(batch);
-            found["webhooks"] = json!(hooks(&self.reach, &bundle, &self.own_namespace, &namespaces));
+            found["webhooks"] = json!(hooks(&self.reach, &bundle, &self.own_namespace, &namespaces, &self.listed()));
             note_added(&mut found, times, now);
             match self.write(&self.plain, &found).await {
                 Ok(()) => return Ok(HEARD_WITHIN),

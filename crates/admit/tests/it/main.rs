@@ -24,5 +24,6 @@ fn caches(client: Client, stop: &CancellationToken) -> Caches {
     let recorder = Recorder::start(client.clone(), "test".to_owned(), env.clone(), leading.clone(), stop.clone());
     let (metrics, recorder) = (Arc::new(Metrics::new()), Arc::new(recorder));
     let (recovery, stop) = (Recovery::default(), stop.clone());
-    Caches::new(WatchContext { client, env, metrics, recorder, leading, recovery, stop })
+    let namespace = Arc::from("dapple-system");
+    Caches::new(WatchContext { client, namespace, env, metrics, recorder, leading, recovery, stop })
 }

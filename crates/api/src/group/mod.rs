@@ -1,6 +1,7 @@
 //! Groups of nodes, how an application's pods are spread over them, and how its pods differ between them:
 //! NodeGroup, PropagationPolicy and OverridePolicy.
 
+mod listed;
 mod node_group;
 mod override_policy;
 mod policy_status;
@@ -10,6 +11,7 @@ mod validate;
 use crate::crd::{Crd, Version, age, column, wide};
 use crate::kinds;
 
+pub use listed::{APPLICATIONS, CONFIG, ListedKind, read_listed};
 pub use node_group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
 pub use override_policy::{
     CommandArgsOverrider, ImageComponent, ImageOverrider, ImagePredicate, OverridePolicy, OverridePolicySpec,

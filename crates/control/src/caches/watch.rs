@@ -15,7 +15,7 @@ use super::Cache;
 use super::store::Change;
 use crate::env::{Backoff, Env};
 use crate::metrics::Metrics;
-use crate::observed::{KindInfo, Observed};
+use crate::observed::{KindInfo, Observed, Wire};
 use crate::retry::{Recovery, Retry, is_expired, is_missing};
 use crate::signal::Signal;
 use crate::slim::Cached;
@@ -32,6 +32,8 @@ const LONGEST_MISSING: Duration = Duration::from_secs(2);
 pub struct WatchContext {
     /// The client to watch with.
     pub client: Client,
+    /// dapple's own namespace.
+    pub namespace: Arc<str>,
     /// Wall time and randomness.
     pub env: Env,
     /// Where to count.
@@ -108,9 +110,16 @@ impl WatchContext {
 impl<T: Cached> Watch<T> {
     async fn run(mut self) {
         let kind = self.name.clone();
-        let api = Api::<Observed<T::Wire>>::all_with(self.shared.client.clone(), &self.kind);
+        let client = self.shared.client.clone();
         // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
-        let watch = || watcher::watcher(api.clone(), watcher::Config::default()).boxed();
+        let (api, config) = match T::Wire::ONLY {
+            Some(name) => (
+                Api::<Observed<T::Wire>>::namespaced_with(client, &self.shared.namespace, &self.kind),
+                watcher::Config::default().fields(&format!("metadata.name={name}")),
+            ),
+            None => (Api::all_with(client, &self.kind), watcher::Config::default()),
+        };
+        let watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let leading = self.shared.leading.clone();
         let mut events = watch();
         loop {

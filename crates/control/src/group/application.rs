@@ -1,184 +1,28 @@
 //! Workloads and pods that may ask for policies, as far as their metadata tells: of a cluster's ReplicaSets and Jobs, few ask
 //! for any, and their templates are read when they are needed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use dapple_api::kinds::{KindInfo, NATIVE, POD, find_native};
+use dapple_api::kinds::{KindInfo, POD, find_native};
 use dapple_plan::group::binding::Pair;
-use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::{Map, Value};
-use tokio_util::sync::CancellationToken;
+use dapple_plan::group::repair::MOVED;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::asking::{Application, PODS_LABELLED, group_of, policies, policy};
+pub(super) use super::asking::{ApplicationKey, Asking};
+use super::listed::{self, Workload, Workloads};
 use crate::caches::store::{Change, Store};
 use crate::caches::{Caches, Subscription};
-use crate::observed::Wire;
-use crate::slim::{Cached, Index, Interner, Key, Meta, Pod, StringMap};
+use crate::slim::{Index, Key, Pod};
 
 /// The cluster's own namespace.
 const CLUSTERS_OWN: &str = "kube-system";
-
 /// So many owners above each other are looked at: owners can be written to go in a circle.
 const MOST_OWNERS: usize = 8;
-
-/// A workload of any kind.
-#[derive(Debug)]
-pub(super) struct Application {
-    meta: Meta,
-    generation: Option<i64>,
-    /// What controls it.
-    owner: Option<OwnerRef>,
-    /// Those of its labels by which policies are asked for and confirmed.
-    labels: StringMap,
-    is_terminating: bool,
-}
-
-/// What controls a workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct OwnerRef {
-    uid: Arc<str>,
-    /// Whether it is of a kind that can ask for policies itself, so that it is known here, or soon.
-    can_ask: bool,
-}
-
-/// The metadata of a workload.
-#[derive(Debug, Clone, Deserialize)]
-pub(super) struct ApplicationWire {
-    metadata: ApplicationMeta,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ApplicationMeta {
-    generation: Option<i64>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    owner_references: Vec<Owner>,
-    deletion_timestamp: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Owner {
-    #[serde(default)]
-    api_version: String,
-    #[serde(default)]
-    kind: String,
-    uid: String,
-    #[serde(default)]
-    controller: bool,
-}
-
-/// Whether objects of this kind can ask for policies, pods aside.
-pub(super) fn can_ask(api_version: &str, kind: &str) -> bool {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    find_native(group, kind).is_some()
-}
-
-impl Wire for ApplicationWire {
-    const IS_METADATA: bool = true;
-}
-
-impl Cached for Application {
-    type Wire = ApplicationWire;
-
-    fn slim(meta: Meta, wire: ApplicationWire, strings: &mut Interner) -> Self {
-        let ApplicationMeta { generation, mut labels, owner_references, deletion_timestamp } = wire.metadata;
-        labels.retain(|key, _| is_label_of_policy(key));
-        let owner = owner_references.iter().find(|owner| owner.controller);
-        let owner = owner.map(|owner| OwnerRef {
-            uid: strings.share(&owner.uid),
-            can_ask: can_ask(&owner.api_version, &owner.kind),
-        });
-        Self {
-            meta,
-            generation,
-            owner,
-            labels: StringMap::new(&labels, strings),
-            is_terminating: deletion_timestamp.is_some(),
-        }
-    }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-impl Application {
-    /// By its UID.
-    const BY_UID: Index<Self> = Index { name: "uid", values: |workload, add| add(workload.meta.uid.clone()) };
-    /// By the UID of what controls it.
-    const BY_OWNER: Index<Self> =
-        Index { name: "owner", values: |workload, add| workload.owner.iter().for_each(|owner| add(owner.uid.clone())) };
-    /// Those with a label of policies, by namespace.
-    const LABELLED: Index<Self> = Index {
-        name: "labelled",
-        values: |workload, add| {
-            if workload.labels.iter().next().is_some() {
-                add(workload.meta.key.namespace.clone());
-            }
-        },
-    };
-    /// By each policy that it asks for.
-    const BY_POLICY: Index<Self> =
-        Index { name: "policy", values: |workload, add| policies(&workload.meta.key, &workload.labels).for_each(add) };
-}
-
-/// Pods that nobody controls and that have a label of policies, by namespace.
-const PODS_LABELLED: Index<Pod> = Index {
-    name: "labelled",
-    values: |pod, add| {
-        if pod.owner.is_none() && pod.labels.iter().any(|(key, _)| is_label_of_policy(key)) {
-            add(pod.meta.key.namespace.clone());
-        }
-    },
-};
-
-/// Whether policies are asked for or confirmed by a label.
-fn is_label_of_policy(key: &str) -> bool {
-    Pair::ALL.iter().any(|pair| key == pair.required() || key == pair.binding())
-}
-
-/// The policies that labels ask for, as indexes have them.
-fn policies(key: &Key, labels: &StringMap) -> impl Iterator<Item = Arc<str>> {
-    let asked = |pair: Pair| Some(Arc::from(policy(pair, &key.namespace, labels.get(pair.required())?)));
-    Pair::ALL.into_iter().filter_map(asked)
-}
-
-fn policy(pair: Pair, namespace: &str, name: &str) -> String {
-    format!("{pair:?}/{namespace}/{name}")
-}
-
-/// What names a workload or a pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ApplicationKey {
-    /// Its kind.
-    pub(super) kind: KindInfo,
-    /// Namespace and name.
-    pub(super) key: Key,
-}
-
-impl fmt::Display for ApplicationKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.kind.qualified(), self.key)
-    }
-}
-
-/// What of a workload or a pod matters for its policies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Asking {
-    /// What names the version that was looked at.
-    pub(super) meta: Meta,
-    /// Labels, those of policies among them.
-    pub(super) labels: StringMap,
-    /// Its `metadata.generation`.
-    pub(super) generation: Option<i64>,
-    owner: Option<OwnerRef>,
-    is_terminating: bool,
-}
+/// Kinds that users have listed are waited for so long.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// What asks for policies in the name of a workload or a pod.
 #[derive(Debug)]
@@ -191,62 +35,12 @@ pub(super) enum Applicant {
     Unknown,
 }
 
-impl Asking {
-    fn of_workload(workload: &Application) -> Self {
-        let Application { meta, generation, owner, labels, is_terminating } = workload;
-        Self {
-            meta: meta.clone(),
-            labels: labels.clone(),
-            owner: owner.clone(),
-            generation: *generation,
-            is_terminating: *is_terminating,
-        }
-    }
-
-    pub(super) fn of_pod(pod: &Pod) -> Self {
-        Self {
-            meta: pod.meta.clone(),
-            labels: pod.labels.clone(),
-            // It counts as that of nobody: what is known of a pod's owner does not tell its kind.
-            owner: None,
-            generation: None,
-            is_terminating: pod.leaving_since.is_some(),
-        }
-    }
-
-    /// Those of the four labels of policies that a pod lacks. What it has by its template stays: its owner may select on it,
-    /// and would make another pod for one that it has lost.
-    pub(super) fn labels_for(&self, pod: &StringMap) -> Map<String, Value> {
-        let keys = Pair::ALL.into_iter().flat_map(|pair| [pair.required(), pair.binding()]);
-        let lacking = keys.filter(|key| pod.get(key).is_none());
-        lacking.filter_map(|key| Some((key.to_owned(), self.labels.get(key)?.into()))).collect()
-    }
-
-    /// Whether it is on its way out.
-    pub(super) fn is_terminating(&self) -> bool {
-        self.is_terminating
-    }
-
-    /// Whether it has one of the four labels.
-    fn has_labels(&self) -> bool {
-        self.labels.iter().any(|(key, _)| is_label_of_policy(key))
-    }
-
-    /// Whether two versions of it differ in what matters.
-    fn differs(&self, other: &Self) -> bool {
-        let told = |asking: &Self| {
-            let labels =
-                Pair::ALL.map(|pair| [pair.required(), pair.binding()].map(|key| asking.labels.get_shared(key)));
-            (asking.meta.uid.clone(), labels, asking.owner.clone(), asking.generation, asking.is_terminating)
-        };
-        told(self) != told(other)
-    }
-}
-
 /// All workloads and pods that may ask for policies.
 pub(super) struct Applications {
-    workloads: Vec<(KindInfo, Subscription<Application>)>,
+    workloads: Arc<Workloads>,
     pods: Subscription<Pod>,
+    /// Ends with it: what follows the list of kinds.
+    _follows: DropGuard,
 }
 
 impl Applications {
@@ -266,23 +60,15 @@ impl Applications {
         life: &CancellationToken,
         on_change: impl Fn(ApplicationKey) + Clone + Send + 'static,
     ) -> Self {
-        let workloads = NATIVE.iter().map(|native| {
-            let opened = caches.open_kind::<Application>(native.at);
-            let opened = opened.indexed_by([
-                Application::BY_UID,
-                Application::BY_OWNER,
-                Application::BY_POLICY,
-                Application::LABELLED,
-            ]);
-            let (kind, on_change) = (native.at, on_change.clone());
-            let told = move |change: &Change<Application>| {
-                if is_news(change, Asking::of_workload) {
-                    on_change(ApplicationKey { kind, key: key_of(change).clone() });
-                }
-            };
-            (kind, opened.subscribe(life, told))
-        });
-        let workloads = workloads.collect();
+        let workloads = Arc::new(Workloads::of_kubernetes(caches, life, &on_change));
+        let follows = life.child_token();
+        tokio::spawn(listed::follow(
+            caches.clone(),
+            workloads.clone(),
+            life.clone(),
+            follows.clone(),
+            on_change.clone(),
+        ));
         let pods = caches.open().indexed_by([Self::PODS_BY_POLICY, PODS_LABELLED, Pod::BY_OWNER]).subscribe(
             life,
             move |change| {
@@ -293,48 +79,97 @@ impl Applications {
                 }
             },
         );
-        Self { workloads, pods }
+        Self { workloads, pods, _follows: follows.drop_guard() }
     }
 
-    /// Waits until all kinds have a full view that was begun in this term, or later.
+    /// Waits until all kinds have a full view that was begun in this term, or later. Kinds that users have listed hold up nothing
+    /// for long: those that have no view by then are not served.
     pub(super) async fn synced(&self, term: u64) {
-        for (_, workloads) in &self.workloads {
-            workloads.synced(term).await;
+        for known in self.workloads.of_kubernetes_alone() {
+            known.found.synced(term).await;
         }
         self.pods.synced(term).await;
+        let listed = async {
+            self.workloads.read_once.until(|times| times > 0).await;
+            for known in self.workloads.all().iter() {
+                known.found.synced(term).await;
+            }
+        };
+        // What is late is told of when it comes.
+        let _ = tokio::time::timeout(LISTED_WITHIN, listed).await;
     }
 
     /// Waits until all kinds were read once.
     pub(super) async fn settled(&self) {
-        for (_, workloads) in &self.workloads {
-            workloads.settled().await;
+        for known in self.workloads.of_kubernetes_alone() {
+            known.found.settled().await;
         }
         self.pods.settled().await;
     }
 
-    /// Whether all kinds are known.
+    /// Whether all kinds of Kubernetes are known.
     pub(super) fn is_known(&self) -> bool {
-        self.workloads.iter().all(|(_, workloads)| workloads.is_known()) && self.pods.is_known()
+        self.workloads.of_kubernetes_alone().all(|known| known.found.is_known()) && self.pods.is_known()
+    }
+
+    /// Whether objects of this kind can ask for policies, pods aside: those of Kubernetes, and those of kinds that are listed and
+    /// of which a view was had.
+    pub(super) fn can_ask(&self, api_version: &str, kind: &str) -> bool {
+        self.knows(group_of(api_version), kind)
+    }
+
+    fn knows(&self, group: &str, kind: &str) -> bool {
+        let all = self.workloads.all();
+        let found = all.iter().find(|known| known.kind.group == group && known.kind.kind == kind);
+        found.is_some_and(|known| !known.is_listed || known.found.is_known())
+    }
+
+    /// Whether another pod is made for one that is evicted: by these kinds of Kubernetes, and by all that are listed.
+    pub(super) fn makes_others(&self, kind: KindInfo) -> bool {
+        let all = self.workloads.all();
+        let is_listed = all.iter().any(|known| known.kind == kind && known.is_listed);
+        is_listed || MOVED.contains(&kind.kind) && find_native(kind.group, kind.kind).is_some()
+    }
+
+    /// The field of an object of a kind that users have listed that says how many pods it should have. None of other kinds.
+    pub(super) fn replicas_field(&self, kind: KindInfo) -> Option<Arc<str>> {
+        let all = self.workloads.all();
+        let found = all.iter().find(|known| known.kind == kind);
+        found.and_then(|known| known.replicas_field.clone())
+    }
+
+    /// The field of an object of this kind that has its pod template; a pod is one itself.
+    pub(super) fn template_field(&self, kind: KindInfo) -> Arc<str> {
+        let all = self.workloads.all();
+        let found = all.iter().find(|known| known.kind == kind);
+        found.map_or_else(|| Arc::from(""), |known| known.template_field.clone())
+    }
+
+    /// The kinds that users have listed, as far as they are served.
+    pub(super) fn listed(&self) -> Vec<KindInfo> {
+        self.workloads.all().iter().filter(|known| known.is_listed).map(|known| known.kind).collect()
     }
 
     /// Whether something in this namespace has a label of policies.
     pub(super) fn has_labelled(&self, namespace: &str) -> bool {
-        self.workloads.iter().any(|(_, workloads)| !workloads.find(Application::LABELLED, namespace).is_empty())
+        self.workloads.all().iter().any(|known| !known.found.find(Application::LABELLED, namespace).is_empty())
             || !self.pods.find(PODS_LABELLED, namespace).is_empty()
     }
 
     /// All workloads that have a label of policies.
     pub(super) fn labelled(&self) -> Vec<ApplicationKey> {
-        let of_kind = |(kind, workloads): &(KindInfo, Subscription<Application>)| {
-            let found = workloads.all_under(Application::LABELLED);
-            found.into_iter().map(|at| ApplicationKey { kind: *kind, key: at.meta.key.clone() }).collect::<Vec<_>>()
+        let all = self.workloads.all();
+        let of_kind = |known: &Arc<Workload>| {
+            let found = known.found.all_under(Application::LABELLED).into_iter();
+            found.map(|at| ApplicationKey { kind: known.kind, key: at.meta.key.clone() }).collect::<Vec<_>>()
         };
-        self.workloads.iter().flat_map(of_kind).collect()
+        all.iter().flat_map(of_kind).collect()
     }
 
     /// The namespaces in which something has a label of policies.
     pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
-        let workloads = self.workloads.iter().flat_map(|(_, workloads)| workloads.values_of(Application::LABELLED));
+        let all = self.workloads.all();
+        let workloads = all.iter().flat_map(|known| known.found.values_of(Application::LABELLED));
         workloads.chain(self.pods.values_of(PODS_LABELLED)).collect()
     }
 
@@ -343,7 +178,7 @@ impl Applications {
         if at.kind == POD {
             return self.pods.get(&at.key).map(|pod| Asking::of_pod(&pod));
         }
-        self.of_kind(at.kind)?.get(&at.key).map(|workload| Asking::of_workload(&workload))
+        self.of_kind(at.kind)?.found.get(&at.key).map(|workload| Asking::of_workload(&workload))
     }
 
     /// Whether the view includes our own last write of it.
@@ -351,15 +186,15 @@ impl Applications {
         if at.kind == POD {
             return self.pods.caught_up(&at.key);
         }
-        self.of_kind(at.kind).is_none_or(|workloads| workloads.caught_up(&at.key))
+        self.of_kind(at.kind).is_none_or(|known| known.found.caught_up(&at.key))
     }
 
     /// Notes that we have written it.
     pub(super) fn wrote(&self, at: &ApplicationKey, version: u64) {
         if at.kind == POD {
             self.pods.wrote(&at.key, version);
-        } else if let Some(workloads) = self.of_kind(at.kind) {
-            workloads.wrote(&at.key, version);
+        } else if let Some(known) = self.of_kind(at.kind) {
+            known.found.wrote(&at.key, version);
         }
     }
 
@@ -367,7 +202,7 @@ impl Applications {
     pub(super) fn application_of(&self, asking: &Asking) -> Applicant {
         let (mut topmost, mut at) = (Applicant::None, asking.clone());
         for _ in 0..MOST_OWNERS {
-            let owner = at.owner.clone().filter(|owner| owner.can_ask);
+            let owner = at.owner.clone().filter(|owner| self.knows(&owner.group, &owner.kind));
             let above = owner.as_ref().and_then(|owner| self.by_uid(&at.meta.key.namespace, &owner.uid));
             if at.has_labels() {
                 topmost = Applicant::Is(at);
@@ -386,7 +221,7 @@ impl Applications {
     pub(super) fn topmost(&self, asking: &Asking) -> Asking {
         let mut at = asking.clone();
         for _ in 0..MOST_OWNERS {
-            let owner = at.owner.clone().filter(|owner| owner.can_ask);
+            let owner = at.owner.clone().filter(|owner| self.knows(&owner.group, &owner.kind));
             match owner.and_then(|owner| self.by_uid(&at.meta.key.namespace, &owner.uid)) {
                 Some((_, above)) => at = above,
                 None => break,
@@ -409,9 +244,9 @@ impl Applications {
     pub(super) fn asking_for(&self, pair: Pair, namespace: &str, name: &str) -> Vec<ApplicationKey> {
         let value = policy(pair, namespace, name);
         let mut found = Vec::new();
-        for (kind, workloads) in &self.workloads {
-            let asking = workloads.find(Application::BY_POLICY, &value);
-            found.extend(asking.iter().map(|at| ApplicationKey { kind: *kind, key: at.meta.key.clone() }));
+        for known in self.workloads.all().iter() {
+            let asking = known.found.find(Application::BY_POLICY, &value);
+            found.extend(asking.iter().map(|at| ApplicationKey { kind: known.kind, key: at.meta.key.clone() }));
         }
         let pods = self.pods.find(Self::PODS_BY_POLICY, &value);
         found.extend(pods.iter().map(|pod| ApplicationKey { kind: POD, key: pod.meta.key.clone() }));
@@ -421,30 +256,42 @@ impl Applications {
     /// Everything that an object controls, and that has a label of policies.
     pub(super) fn below(&self, uid: &str) -> Vec<ApplicationKey> {
         let mut found = Vec::new();
-        for (kind, workloads) in &self.workloads {
-            let below = workloads.find(Application::BY_OWNER, uid);
+        for known in self.workloads.all().iter() {
+            let below = known.found.find(Application::BY_OWNER, uid);
             let asking = below.iter().filter(|workload| workload.labels.iter().next().is_some());
-            found.extend(asking.map(|at| ApplicationKey { kind: *kind, key: at.meta.key.clone() }));
+            found.extend(asking.map(|at| ApplicationKey { kind: known.kind, key: at.meta.key.clone() }));
         }
         found
     }
 
-    /// The UIDs of all workloads that an object controls.
+    /// The UIDs of all workloads that an object controls, and of those that these control.
     pub(super) fn owned_by(&self, uid: &str) -> Vec<Arc<str>> {
-        let below = self.workloads.iter().flat_map(|(_, workloads)| workloads.find(Application::BY_OWNER, uid));
-        below.map(|workload| workload.meta.uid.clone()).collect()
+        let all = self.workloads.all();
+        let (mut found, mut next): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), vec![Arc::from(uid)]);
+        for _ in 0..MOST_OWNERS {
+            let below = |uid: &Arc<str>| {
+                let below = all.iter().flat_map(|known| known.found.find(Application::BY_OWNER, uid));
+                below.map(|workload| workload.meta.uid.clone()).collect::<Vec<_>>()
+            };
+            next = next.iter().flat_map(below).collect();
+            if next.is_empty() {
+                break;
+            }
+            found.extend(next.iter().cloned());
+        }
+        found
     }
 
-    fn of_kind(&self, kind: KindInfo) -> Option<&Subscription<Application>> {
-        self.workloads.iter().find(|(at, _)| *at == kind).map(|(_, workloads)| workloads)
+    fn of_kind(&self, kind: KindInfo) -> Option<Arc<Workload>> {
+        self.workloads.all().iter().find(|known| known.kind == kind).cloned()
     }
 
     /// The workload of this UID, and its kind. One of another namespace is nobody's owner, whatever a reference says.
     pub(super) fn by_uid(&self, namespace: &str, uid: &str) -> Option<(KindInfo, Asking)> {
-        self.workloads.iter().find_map(|(kind, workloads)| {
-            let found = workloads.find(Application::BY_UID, uid);
+        self.workloads.all().iter().find_map(|known| {
+            let found = known.found.find(Application::BY_UID, uid);
             let mut here = found.iter().filter(|workload| *workload.meta.key.namespace == *namespace);
-            here.next().map(|workload| (*kind, Asking::of_workload(workload)))
+            here.next().map(|workload| (known.kind, Asking::of_workload(workload)))
         })
     }
 }
@@ -454,14 +301,14 @@ pub(super) fn is_served(namespace: &str, own: &str) -> bool {
     ![CLUSTERS_OWN, own].contains(&namespace)
 }
 
-fn key_of<T>(change: &Change<T>) -> &Key {
+pub(super) fn key_of<T>(change: &Change<T>) -> &Key {
     match change {
         Change::Object { key, .. } | Change::Malformed { key, .. } => key,
     }
 }
 
 /// Whether a change is of something that asks for policies, or did, and of what matters for them.
-fn is_news<T>(change: &Change<T>, asking: impl Fn(&T) -> Asking) -> bool {
+pub(super) fn is_news<T>(change: &Change<T>, asking: impl Fn(&T) -> Asking) -> bool {
     let Change::Object { old, new, .. } = change else { return false };
     let [old, new] = [old, new].map(|version| version.as_ref().map(|version| asking(version)));
     let has_labels = |version: &Option<Asking>| version.as_ref().is_some_and(Asking::has_labels);

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::{KindInfo, find_native};
 use dapple_plan::group::binding::{Check, Confirmation, Pair, Situation, check_override, check_propagation};
 use kube::Client;
 use kube::api::{Api, Patch};
@@ -86,8 +85,8 @@ impl Bindings {
                 }
                 let object = self.whole(at, asking).await?;
                 Ok(object.map(|object| {
-                    let template_field = template_field(at.kind);
-                    check_override(&format!("OverridePolicy {policy}"), &found.spec, &object, template_field)
+                    let template_field = self.applications.template_field(at.kind);
+                    check_override(&format!("OverridePolicy {policy}"), &found.spec, &object, &template_field)
                 }))
             }
         }
@@ -246,9 +245,4 @@ fn follow<S: PolicySpec>(context: &ControllerContext, pair: Pair, adder: Adder) 
         let Some(applications) = adder.applications().filter(|_| Policy::is_news(change)) else { return };
         applications.asking_for(pair, &key.namespace, &key.name).into_iter().for_each(|at| adder.add(at));
     })
-}
-
-/// The field of an object that has its pod template; a pod is one itself.
-fn template_field(kind: KindInfo) -> &'static str {
-    find_native(kind.group, kind.kind).map_or("", |native| native.template_field)
 }

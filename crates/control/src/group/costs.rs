@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::PropagationPolicySpec;
-use dapple_api::kinds::{NATIVE_JOB, POD};
+use dapple_api::kinds::POD;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::costs::{DELETION_COST, SEAT, Seated, cost_of, has_own_cost, reseated, seat_of};
 use dapple_plan::group::division::Division;
@@ -123,7 +123,7 @@ impl Costs {
             return Fate::Kept;
         };
         if !is_served(&at.namespace, &self.own_namespace)
-            || kind == NATIVE_JOB.at
+            || !self.applications.makes_others(kind)
             || number_label(kind.kind).is_some()
             || owner.is_terminating()
         {

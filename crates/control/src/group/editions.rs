@@ -9,7 +9,6 @@ use dapple_api::kinds::NATIVE_JOB;
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::Correction;
 use dapple_plan::group::editions::Editions;
-use dapple_plan::group::repair::MOVED;
 use dapple_plan::group::seating::Suits;
 use dapple_plan::node::Labels;
 use dapple_plan::proof::{Answer, is_to_ask};
@@ -169,10 +168,12 @@ impl Editioner {
         (groups, editions): (&[Arc<str>], &mut Editions),
     ) -> Result<(), kube::Error> {
         let namespace = &at.namespace;
-        let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind.kind);
+        let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind);
         let template = self.templates.get(&self.client, world.applications, at).await?;
         // Pods of the others are never changed once they are placed.
-        let (true, Some(template)) = (kind.is_some_and(|kind| MOVED.contains(&kind)), template) else { return Ok(()) };
+        let (true, Some(template)) = (kind.is_some_and(|kind| world.applications.makes_others(kind)), template) else {
+            return Ok(());
+        };
         let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
         let pods = || pods_of_application(world.applications, world.pods, namespace, asking);
         self.turns.hold(&asking.meta.uid, policy, pods, available, (groups, editions));

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Group;
-use super::application::{Applicant, Applications, can_ask, is_served};
+use super::application::{Applicant, Applications, is_served};
 use super::owner::{OwnerKey, is_live};
 use super::policy::Policy;
 use super::seated::{Seatings, Stores};
@@ -123,7 +123,7 @@ impl Extender {
             return Some(StringMap::new(&pod.labels, &mut Default::default()));
         };
         // Pods of a DaemonSet belong to their nodes.
-        if !can_ask(api_version, kind) || kind == NATIVE_DAEMON_SET.at.kind {
+        if !self.applications.can_ask(api_version, kind) || kind == NATIVE_DAEMON_SET.at.kind {
             return None;
         }
         let (_, owner) = self.applications.by_uid(&pod.namespace, uid)?;

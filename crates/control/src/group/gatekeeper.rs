@@ -6,20 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::NATIVE_DAEMON_SET;
+use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate;
 use dapple_plan::group::placing::PodRule;
-use dapple_plan::group::repair::MOVED;
 use dapple_plan::node::Labels;
 use kube::Client;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::Group;
-use super::application::{Applicant, Applications, Asking, can_ask, is_served};
+use super::application::{Applicant, Applications, Asking, is_served};
 use super::editions::{policy_name, shown};
 use super::guess::{Guesses, NewPod};
 use super::owner::{OwnerKey, number_label, pods_of};
@@ -130,7 +129,7 @@ impl Gatekeeper {
         let own = labels_of(pod);
         let Some(owner) = owner else { return self.of_labels(namespace, pod, &own, None).await };
         let (kind, version) = (text(&owner["kind"]), text(&owner["apiVersion"]));
-        if !can_ask(version, kind) {
+        if !self.applications.can_ask(version, kind) {
             return Admission::default();
         }
         // Pods of DaemonSets belong to their nodes: they never wait.
@@ -243,13 +242,18 @@ impl Gatekeeper {
         of_groups: (&[Arc<str>], &mut Editions),
     ) {
         let namespace = &policy.meta.key.namespace;
-        let kind = self.applications.by_uid(namespace, &application.meta.uid).map(|(kind, _)| kind.kind);
+        let kind = self.applications.by_uid(namespace, &application.meta.uid).map(|(kind, _)| kind);
         // Pods of the others are never changed once they are placed.
-        if kind.is_some_and(|kind| MOVED.contains(&kind)) {
+        if kind.is_some_and(|kind| self.applications.makes_others(kind)) {
             let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
             let pods = || pods_of_application(&self.applications, self.applications.pods(), namespace, application);
             self.turns.hold(&application.meta.uid, policy, pods, available, of_groups);
         }
+    }
+
+    /// The kinds that users have listed, as far as they are served: what asks for policies is asked about before it is there.
+    pub fn listed(&self) -> Vec<KindInfo> {
+        self.applications.listed()
     }
 
     /// The namespaces in which there is a policy, or something with one of the four labels.

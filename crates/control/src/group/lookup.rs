@@ -6,7 +6,7 @@ use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
 
-use super::application::{Applicant, Applications, Asking, can_ask};
+use super::application::{Applicant, Applications, Asking};
 use super::owner::{Owner, OwnerKey, number_label};
 use super::seated::{Numbering, Seatings};
 use crate::observed::Observed;
@@ -35,7 +35,7 @@ impl Lookup<'_> {
         let owners = whole["metadata"]["ownerReferences"].as_array().into_iter().flatten();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut own = owners.filter(|owner| owner["uid"] == **uid);
-        let is_listed = own.any(|owner| can_ask(&text(&owner["apiVersion"]), &text(&owner["kind"])));
+        let is_listed = own.any(|owner| self.applications.can_ask(&text(&owner["apiVersion"]), &text(&owner["kind"])));
         Ok(if is_listed { Applicant::Unknown } else { Applicant::None })
     }
 

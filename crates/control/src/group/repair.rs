@@ -13,7 +13,7 @@ use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
-use dapple_plan::group::repair::{Facts, MOVED, Move, Next, PodState, Stage, groups_of, misplaced, next};
+use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, groups_of, misplaced, next};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::Api;
@@ -159,7 +159,7 @@ impl Repairs {
             Applicant::Unknown => None,
         };
         topmost.is_some_and(|topmost| topmost.meta.uid == asking.meta.uid)
-            && (MOVED.contains(&at.kind.kind) || at.kind == NATIVE_DAEMON_SET.at)
+            && (self.applications.makes_others(at.kind) || at.kind == NATIVE_DAEMON_SET.at)
             && !asking.is_terminating()
             && is_served(&at.key.namespace, &self.own_namespace)
     }
@@ -262,10 +262,9 @@ impl Repairs {
         if let Some(wait) = self.budget.wait().or_else(|| self.budget.wait_for_groups(division.groups())) {
             return Ok(Looked::Busy(Ended::Again(wait.max(ECHO))));
         }
-        let Some(whole) = self.whole(at, asking).await?.filter(|whole| !is_rolling_out(whole)) else {
+        let Some((desired, available)) = self.settled(at, asking, view).await? else {
             return Ok(Looked::Busy(Ended::Again(HELD)));
         };
-        let (desired, available) = (desired(&whole), count(&whole, "/status/availableReplicas").unwrap_or(0));
         let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
         let targets = self.targets(&moves, division, &view.template.value).await?;
         let facts = Facts { desired, available, pods, stranded: view.stranded, most_away: policy.most_away };
@@ -298,11 +297,24 @@ impl Repairs {
         Ok(Looked::Busy(ended))
     }
 
-    /// The application as the API server has it, if it is still the same.
-    pub(super) async fn whole(&self, at: &ApplicationKey, asking: &Asking) -> Result<Option<Value>, kube::Error> {
+    /// How many pods an application should have, and how many are available. None if it is another by now, or rolls out or scales.
+    pub(super) async fn settled(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        view: &View,
+    ) -> Result<Option<(usize, usize)>, kube::Error> {
         let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &at.kind);
         let found = api.get_opt(&at.key.name).await?.and_then(|found| found.object.ok());
-        Ok(found.filter(|object| object["metadata"]["uid"] == *asking.meta.uid))
+        let Some(whole) = found.filter(|object| object["metadata"]["uid"] == *asking.meta.uid) else { return Ok(None) };
+        let Some(field) = self.applications.replicas_field(at.kind) else {
+            let available = count(&whole, "/status/availableReplicas");
+            return Ok((!is_rolling_out(&whole)).then(|| (desired(&whole), available.unwrap_or(0))));
+        };
+        // Of a kind that users have listed no more is known than how many pods there should be.
+        let desired = count(&whole, &format!("/{}", field.replace('.', "/"))).unwrap_or(view.pods.len());
+        let available = view.pods.iter().filter(|pod| view.available.has(pod)).count();
+        Ok((desired == view.pods.len()).then_some((desired, available)))
     }
 
     /// Evicts a pod, so that its owner makes another.
@@ -379,7 +391,7 @@ fn count(workload: &Value, path: &str) -> Option<usize> {
 }
 
 /// How many pods a workload should have.
-pub(super) fn desired(workload: &Value) -> usize {
+fn desired(workload: &Value) -> usize {
     if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
         return count(workload, "/status/desiredNumberScheduled").unwrap_or(0);
     }

@@ -24,9 +24,8 @@ use super::budget::{PACE, Step};
 use super::editions::shown;
 use super::owner::is_gated;
 use super::policy::Policy;
-use super::repair::{ECHO, Eviction, HELD, NO_TARGET, Repairs, View, desired};
+use super::repair::{ECHO, Eviction, HELD, NO_TARGET, Repairs, View};
 use super::seated::all_groups_of;
-use super::standing::is_rolling_out;
 use super::target::Targets;
 use super::turns::facts;
 use crate::observed::Observed;
@@ -116,10 +115,7 @@ impl Repairs {
         if let Some(wait) = self.budget.wait() {
             return Ok(Ended::Again(wait.max(ECHO)));
         }
-        let Some(whole) = self.whole(at, asking).await?.filter(|whole| !is_rolling_out(whole)) else {
-            return Ok(Ended::Again(HELD));
-        };
-        let desired = desired(&whole);
+        let Some((desired, _)) = self.settled(at, asking, view).await? else { return Ok(Ended::Again(HELD)) };
         facts.others_down += desired.saturating_sub(view.pods.len()) + view.stranded;
         facts.most_away = wanted.most_away();
         match facts.next() {

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dapple_api::kinds::{CONTROLLER_REVISION, KindInfo, NATIVE_STATEFUL_SET, find_native};
+use dapple_api::kinds::{CONTROLLER_REVISION, KindInfo, NATIVE_STATEFUL_SET};
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl Templates {
             let revision = read(CONTROLLER_REVISION, hash).await?;
             revision.and_then(|revision| revision.pointer("/data/spec/template").cloned()).map(without_directive)
         } else {
-            let field = find_native(kind.group, kind.kind).map_or("", |native| native.template_field);
+            let field = applications.template_field(kind);
             found.pointer(&format!("/{}", field.replace('.', "/"))).cloned()
         };
         Ok(template.map(|template| self.keep(key, Template { value: Arc::new(template), start, min_ready })))

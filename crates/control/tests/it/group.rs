@@ -14,6 +14,7 @@ use crate::support::{cluster, eventually, group, group_has, http_get, manager, m
 mod binding;
 mod costs;
 mod editions;
+mod listed;
 mod moving;
 mod placing;
 mod status;

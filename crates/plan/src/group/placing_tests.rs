@@ -223,7 +223,7 @@ fn leader_and_webhook_agree_where_volumes_allow_several_groups() {
         seating.put(&name(number), Placed { group: Some(group), seat: None });
     }
     let waits = Waiting { ordinal: Some(3), allowed: Some(both), ..Waiting::default() };
-    let placed = seating.place(&[(name(3), waits)])[0].unwrap();
+    let placed = seating.place(&[(name(3), waits)], &|_, _, _| true)[0].unwrap();
     assert_eq!(guessed.as_deref(), Some(&*seating.division().groups()[placed.group]));
 }
 

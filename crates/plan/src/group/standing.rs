@@ -157,7 +157,7 @@ mod tests {
         let groups = Groups::from([("b".to_owned(), ["n1".to_owned()].into())]);
         let around = Around { division: &division, groups: &groups, owner_kind: "StatefulSet", start: 3 };
         let mut pod = json!({"metadata": {"name": "p", "labels": {"apps.kubernetes.io/pod-index": "5"},
-            "annotations": {DELETION_COST: "-7", "karpenter.sh/do-not-disrupt": "true"}},
+            "annotations": {SEAT: "7", "karpenter.sh/do-not-disrupt": "true"}},
             "spec": {"nodeName": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
         let state = state_of(&pod, &around);
         assert_eq!((state.group, state.near, state.ordinal, state.seat), (None, vec![1], Some(2), Some(7)));

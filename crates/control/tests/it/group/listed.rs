@@ -1,0 +1,113 @@
+//! Kinds that users list in ConfigMap `groupmanagement-config` ask for policies as those of Kubernetes do, without a restart.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::binding::REQUIRED;
+use super::placing::Site;
+use crate::support::eventually;
+
+const GROUP: &str = "games.example.com";
+
+fn listed(kind: &str) -> String {
+    format!(
+        "- group: {GROUP}\n  version: v1\n  kind: {kind}\n  podTemplatePath: spec.template\n  replicasPath: spec.replicas\n"
+    )
+}
+
+impl Site {
+    async fn list_kinds(&self, text: &str) {
+        let configs: Api<ConfigMap> = Api::namespaced(self.client.clone(), "dapple-system");
+        let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "groupmanagement-config"},
+            "data": {"applications": text}});
+        let params = PatchParams::apply("test").force();
+        configs.patch("groupmanagement-config", &params, &Patch::Apply(config)).await.unwrap();
+    }
+
+    async fn config_says(&self, reason: &str) {
+        eventually(&format!("the ConfigMap says {reason}"), || async {
+            let events: Api<Event> = Api::namespaced(self.client.clone(), "dapple-system");
+            let events = events.list(&ListParams::default()).await.unwrap();
+            let of_config =
+                events.into_iter().filter(|event| event.involved_object.kind.as_deref() == Some("ConfigMap"));
+            let reasons: BTreeSet<String> = of_config.filter_map(|event| event.reason).collect();
+            if reasons.contains(reason) { Ok(()) } else { Err(format!("{reasons:?}")) }
+        })
+        .await;
+    }
+
+    /// Pods that a custom resource controls: nobody else makes them here.
+    async fn add_pods_of(&self, owner: &Value, names: &[&str]) {
+        let pods = self.place.api("v1", "Pod");
+        for name in names {
+            let mut pod = self.template("Always");
+            pod["apiVersion"] = json!("v1");
+            pod["kind"] = json!("Pod");
+            pod["metadata"] = json!({"name": name, "ownerReferences": [owner]});
+            self.place.create(&pods, pod).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_a_listed_kind_ask_for_policies() {
+    let site = Site::new("listed").await;
+    site.add_policy().await;
+    let crd = json!({"metadata": {"name": format!("gameservers.{GROUP}")}, "spec": {"group": GROUP, "scope": "Namespaced",
+        "names": {"kind": "GameServer", "plural": "gameservers", "singular": "gameserver"},
+        "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}});
+    let crds: Api<CustomResourceDefinition> = Api::all(site.client.clone());
+    crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.unwrap();
+
+    // One that is not served, and one that dapple may not read: both are told, and nothing waits for them.
+    site.list_kinds(&format!("{}{}", listed("GameServer"), listed("Ghost"))).await;
+    site.config_says("KindNotServed").await;
+    site.config_says("KindNotAllowed").await;
+    let role = json!({"metadata": {"name": "games", "labels": {"dapple.dev/aggregate-to-manager": "true"}},
+        "rules": [{"apiGroups": [GROUP], "resources": ["gameservers"], "verbs": ["get", "list", "watch", "patch"]}]});
+    let roles: Api<ClusterRole> = Api::all(site.client.clone());
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+
+    let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
+    let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
+        "metadata": {"name": "chess", "labels": {REQUIRED[0]: "spread"}},
+        "spec": {"replicas": 5, "template": site.template("Always")}});
+    site.place.create(&games, game).await;
+    eventually("the policy is confirmed", || async {
+        let found = games.get("chess").await.unwrap();
+        let bound = found.labels().get("groupmanagement.kubeedge.io/binding-propagationpolicy").cloned();
+        if bound.as_deref() == Some("spread") { Ok(()) } else { Err(format!("{bound:?}")) }
+    })
+    .await;
+    let owner = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer", "name": "chess",
+        "uid": games.get("chess").await.unwrap().uid(), "controller": true});
+    site.add_pods_of(&owner, &["one", "two", "three", "four", "five"]).await;
+    site.are_divided([2, 3]).await;
+
+    // What cannot be read changes nothing.
+    site.list_kinds("- group: [").await;
+    site.config_says("ApplicationsUnreadable").await;
+    site.add_pods_of(&owner, &["six"]).await;
+    site.are_divided([2, 4]).await;
+
+    // Off the list, its objects ask for nothing: new pods go anywhere.
+    site.list_kinds("").await;
+    site.add_pods_of(&owner, &["seven"]).await;
+    eventually("the seventh is released", || async {
+        let pods = site.pods().await;
+        let seventh = pods.iter().find(|pod| pod.name_any() == "seven");
+        let is_free = seventh.is_some_and(|pod| {
+            let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone()).unwrap_or_default();
+            gates.is_empty() && pod.labels().get("dapple.dev/group").is_none()
+        });
+        if is_free { Ok(()) } else { Err(format!("{seventh:?}")) }
+    })
+    .await;
+}
