@@ -59,7 +59,7 @@ const REMEDY: &str =
 
 /// Where certificates are.
 enum Kept {
-    Own(SharedSecret),
+    Own(Box<SharedSecret>),
     Files(std::path::PathBuf),
 }
 
@@ -95,7 +95,7 @@ impl Registrar {
     /// Nothing is registered yet, and there is nothing to serve with.
     pub fn new(shared: &Shared, namespace: String, reach: Reach, source: Source, gate: Arc<GateRegistration>) -> Self {
         let kept = match source {
-            Source::Own { secret, lifetimes } => Kept::Own(SharedSecret {
+            Source::Own { secret, lifetimes } => Kept::Own(Box::new(SharedSecret {
                 plain: shared.plain.clone(),
                 guarded: shared.guarded.clone(),
                 leading: shared.leading.clone(),
@@ -106,7 +106,7 @@ impl Registrar {
                 lifetimes,
                 env: shared.env.clone(),
                 known: Default::default(),
-            }),
+            })),
             Source::Files(folder) => Kept::Files(folder),
         };
         Self {

@@ -59,6 +59,7 @@ impl Pods {
             suits: &|_| Vec::new(),
             unrendered: &unrendered,
             allowed: &allowed,
+            has_room: &|_, _, _| true,
             are_kept: false,
         };
         let mut last = None;

@@ -132,13 +132,14 @@ async fn waiting(hooked: &Hooked, missed: &mut Vec<String>) -> anyhow::Result<()
     answers.into_iter().try_for_each(|(_, answer)| answer)?;
     let (open, strays) = watch.await??;
     ensure!(open.len() == count, "only {} of {count} pods are through the gate", open.len());
-    let made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let took = open.iter().filter_map(|(name, at)| Some(at.duration_since(*made.get(name)?)));
-    let times = Times::of(took.collect::<Vec<_>>());
+    let times = {
+        let made = made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let took = open.iter().filter_map(|(name, at)| Some(at.duration_since(*made.get(name)?)));
+        Times::of(took.collect::<Vec<_>>())
+    };
     let text = format!("from creation to gate off, {} pods a second: {times}", PACE.per_second);
     check(missed, format!("{text} (goal p99 under {WAIT_LIMIT:?})"), times.p99 < WAIT_LIMIT);
     check(missed, format!("of {count} pods, {strays} came without the gate (goal 0)"), strays == 0);
-    drop(made);
     site.clear().await
 }
 

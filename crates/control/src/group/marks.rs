@@ -21,6 +21,9 @@ use crate::slim::{Node, Pod};
 /// The name of the controller that keeps the status of policies, in logs and metrics.
 pub(super) const STATUSES: &str = "group-statuses";
 
+/// All policies of one kind.
+type Policies<S> = Arc<Store<Policy<S>>>;
+
 /// Adds policies to the queue.
 #[derive(Clone)]
 pub(super) struct Marks {
@@ -38,7 +41,7 @@ impl Marks {
     pub(super) fn new(
         queue: Arc<Queue<PolicyKey>>,
         metrics: Arc<Metrics>,
-        (propagations, overrides): (Arc<Store<Policy<PropagationPolicySpec>>>, Arc<Store<Policy<OverridePolicySpec>>>),
+        (propagations, overrides): (Policies<PropagationPolicySpec>, Policies<OverridePolicySpec>),
     ) -> Self {
         Self { queue, metrics, propagations, overrides, applications: Arc::default(), asked: Arc::default() }
     }

@@ -23,9 +23,15 @@ const MOST_DONE: usize = 10_000;
 /// Applications whose pods all have the newest edition: nothing needs to be found out of them.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// By the UID of the application: UID and generation of the policy.
-    done: Mutex<BTreeMap<Arc<str>, (Arc<str>, Option<i64>)>>,
+    /// By the UID of the application.
+    done: Mutex<BTreeMap<Arc<str>, Version>>,
 }
+
+/// UID and generation of a policy.
+type Version = (Arc<str>, Option<i64>);
+
+/// Tells the group that a pod counts for, if any.
+type GroupOf<'a> = &'a dyn Fn(&Pod) -> Option<Arc<str>>;
 
 /// When a pod counts as available.
 #[derive(Clone, Copy)]
@@ -79,10 +85,9 @@ impl Turns {
 }
 
 /// How the pods of an application stand with their editions, groups in this order; and the pods that the facts are about.
-/// `group_of` tells the group that a pod counts for, if any.
 pub(super) fn facts(
     pods: &[Arc<Pod>],
-    (order, group_of): (&[Arc<str>], &dyn Fn(&Pod) -> Option<Arc<str>>),
+    (order, group_of): (&[Arc<str>], GroupOf<'_>),
     editions: &Editions,
     available: Availability,
 ) -> (Facts, Vec<Arc<Pod>>) {

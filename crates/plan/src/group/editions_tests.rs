@@ -34,7 +34,7 @@ fn pod() -> Value {
 fn editions_say_how_a_pod_suits_each_group() {
     let policy = spec(json!([registry("beijing", "b.io"), registry("hangzhou", "h.io"), argument("jinan", "--edge")]));
     let groups = ["beijing", "hangzhou", "jinan", "elsewhere"].map(Arc::<str>::from);
-    let editions = Editions::of("p", &[policy.clone()], &groups, Some(Arc::new(template())));
+    let editions = Editions::of("p", std::slice::from_ref(&policy), &groups, Some(Arc::new(template())));
     assert!(editions.unrendered.is_empty());
     let name = |group: &str| editions.of_group(group).name.clone();
     let suits = |name: Option<String>| editions.suits(&groups, name.as_deref());
@@ -50,7 +50,7 @@ fn editions_say_how_a_pod_suits_each_group() {
     assert_eq!(patch["spec"]["containers"], json!([{"name": "web", "image": "h.io/nginx:1"}]));
 
     // A pod that nothing owns is its own template, until a rule has changed it.
-    let own = Editions::of("p", &[policy.clone()], &groups, None);
+    let own = Editions::of("p", std::slice::from_ref(&policy), &groups, None);
     assert_eq!(own.suits(&groups, None), [Corrected, Corrected, Corrected, AsItIs]);
     assert_eq!(own.suits(&groups, name("beijing").as_deref()), [AsItIs, Never, Never, Never]);
 

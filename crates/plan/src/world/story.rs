@@ -82,7 +82,7 @@ impl World {
             Some(text(inquiry.pod, "/metadata/namespace")).filter(|name| !name.is_empty()).unwrap_or("default");
         let own = [inquiry.pod.clone()];
         let candidates = if inquiry.owners.is_empty() { &own[..] } else { inquiry.owners };
-        let application = candidates.iter().filter(asks).next_back();
+        let application = candidates.iter().rfind(asks);
         let labels = application.map(labels_of).unwrap_or_default();
         let policy = |pair: Pair| labels.get(pair.required()).map(|name| (namespace.to_owned(), name.clone()));
         let asked = Asked {

@@ -24,7 +24,7 @@ impl Site {
             let mut found: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
             for pod in self.pods().await {
                 let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
-                let cost = pod.annotations().get(COST).and_then(|cost| cost.parse().ok());
+                let cost = pod.annotations().get(COST).and_then(|cost| cost.parse::<i32>().ok());
                 found.entry(group).or_default().extend(cost);
             }
             if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
