@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use dapple_api::daemonset::DaemonSet;
 use dapple_control::daemonset::forecast::{Cluster, Forecast};
 use dapple_control::gates::Gates;
-use dapple_plan::fate::{Fates, fates, is_changed};
+use dapple_plan::fate::{Fates, fates, is_changed, is_same_base};
 use dapple_plan::variant::Plan;
 use dapple_plan::world::{Divided, World};
 use dapple_view::plan::PlanView;
@@ -138,7 +138,7 @@ async fn fates_of(
     let mut fates = fates(before, plan, &live::on_nodes(&pods));
     let divided = next.divided(&plan.object, &pods);
     // A rollout makes all pods anew, and those go where they belong.
-    if let Some(divided) = divided.as_ref().filter(|_| before.base_hash == plan.base_hash) {
+    if let Some(divided) = divided.as_ref().filter(|_| is_same_base(before, plan)) {
         fates.settle(&divided.moves);
     }
     Ok((fates, divided))

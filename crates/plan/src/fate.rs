@@ -156,6 +156,11 @@ pub fn is_changed(before: &Plan, after: &Plan) -> bool {
     renderings(before) != renderings(after)
 }
 
+/// Whether the template itself means the same as before: if not, the workload replaces its pods.
+pub fn is_same_base(before: &Plan, after: &Plan) -> bool {
+    meaning(before.document, &before.base) == meaning(after.document, &after.base)
+}
+
 fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Variant) -> Fate {
     fn template<'a>(plan: &'a Plan, variant: &'a Variant) -> Option<&'a Value> {
         plan.document.template(&variant.rendering.as_ref().ok()?.document)
@@ -175,12 +180,11 @@ fn changed_fate(now: &Plan, next: &Plan, before: Option<&Variant>, after: &Varia
         let changed = before.as_ref().map(|before| changes(Document::PodTemplate, before, &after));
         changed.is_some_and(|changed| changed.iter().all(|change| is_image(&change.path)))
     };
-    let is_same_base = meaning(now.document, &now.base) == meaning(next.document, &next.base);
     match next.update {
         Update::OnDelete => Fate::Waits,
         _ if waits => Fate::Waits,
         Update::InPlaceIfPossible if is_possible() => Fate::InPlace,
-        Update::PolicyImagesInPlace if is_same_base && is_images_alone() => Fate::InPlace,
+        Update::PolicyImagesInPlace if is_same_base(now, next) && is_images_alone() => Fate::InPlace,
         _ => Fate::Recreated,
     }
 }

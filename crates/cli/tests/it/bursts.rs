@@ -162,7 +162,8 @@ async fn the_leader_dies_in_a_burst(site: &mut Site) {
     })
     .await;
     let holder = lease(site.client()).await.holder_identity.unwrap_or_default();
-    let leader = site.managers.iter_mut().find(|manager| manager.is(&holder)).unwrap();
+    let place = site.managers.iter().position(|manager| manager.is(&holder)).unwrap();
+    let mut leader = site.managers.remove(place);
     leader.signal(Signal::KILL);
     leader.wait();
     let (counts, waiting) = site.counts("burst").await;

@@ -1,7 +1,7 @@
 //! What OverridePolicies say and have said: a ControllerRevision for each version, written by the leader and read by all replicas.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::OverridePolicySpec;
@@ -59,8 +59,8 @@ impl Versions {
 
     /// Whether what a policy says now is written down.
     pub(super) fn is_recorded(&self, policy: &Policy<OverridePolicySpec>) -> bool {
-        let name = name_of(&policy.meta.key.name, &policy.spec);
-        self.of_policy(policy).first().is_some_and(|newest| *newest.meta.key.name == *name)
+        let known: Vec<version::Revision> = self.of_policy(policy).iter().map(|revision| looked_at(revision)).collect();
+        settle(&name_of(&policy.meta.key.name, &policy.spec), &known) == Settled::Keep
     }
 
     /// What a policy says and has said, the newest first. A revision that cannot be read counts as none.
@@ -87,6 +87,8 @@ pub(super) struct PolicyHistory {
     recorder: Arc<Recorder>,
     overrides: Subscription<Policy<OverridePolicySpec>>,
     versions: Versions,
+    /// By policy: the revision that was last written. Nothing is decided before it is seen.
+    written: Mutex<BTreeMap<Key, Key>>,
 }
 
 impl PolicyHistory {
@@ -114,7 +116,11 @@ impl PolicyHistory {
             }
         });
         let (client, recorder) = (context.client.clone(), context.recorder.clone());
-        (Arc::new(Self { client, recorder, overrides, versions }), queue)
+        (Arc::new(Self { client, recorder, overrides, versions, written: Mutex::default() }), queue)
+    }
+
+    fn written(&self) -> MutexGuard<'_, BTreeMap<Key, Key>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops what is beyond the limit.
@@ -146,11 +152,15 @@ impl Reconcile for PolicyHistory {
     }
 
     async fn reconcile(&self, at: &Key) -> Result<Ended, kube::Error> {
-        let Some(policy) = self.overrides.get(at) else { return Ok(Ended::Done) };
-        let known = self.versions.of_policy(&policy);
-        if !known.iter().all(|revision| self.versions.revisions.caught_up(&revision.meta.key)) {
+        let Some(policy) = self.overrides.get(at) else {
+            self.written().remove(at);
+            return Ok(Ended::Done);
+        };
+        let written = self.written().get(at).cloned();
+        if written.is_some_and(|key| !self.versions.revisions.caught_up(&key)) {
             return Ok(Ended::Again(ECHO));
         }
+        let known = self.versions.of_policy(&policy);
         let name = name_of(&at.name, &policy.spec);
         let all: Vec<version::Revision> = known.iter().map(|revision| looked_at(revision)).collect();
         let history = History::new(&self.client, &at.namespace);
@@ -167,7 +177,9 @@ impl Reconcile for PolicyHistory {
         match outcome {
             Outcome::Written(version) => {
                 info!(policy = %at, revision = name, "what the policy says is written down");
-                self.versions.revisions.wrote(&Key::new(&at.namespace, &name), version);
+                let key = Key::new(&at.namespace, &name);
+                self.versions.revisions.wrote(&key, version);
+                self.written().insert(at.clone(), key);
                 Ok(Ended::Done)
             }
             Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),

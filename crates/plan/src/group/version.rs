@@ -41,8 +41,10 @@ pub fn name_of(policy: &str, spec: &OverridePolicySpec) -> String {
 #[must_use]
 pub fn settle(name: &str, known: &[Revision]) -> Settled {
     let newest = known.iter().map(|revision| revision.number).max().unwrap_or(0);
+    let others = known.iter().filter(|revision| revision.name != name).map(|revision| revision.number);
     match known.iter().find(|revision| revision.name == name) {
-        Some(found) if found.number == newest => Settled::Keep,
+        // One who did not know of another has given it the same number.
+        Some(found) if others.max().is_none_or(|other| other < found.number) => Settled::Keep,
         Some(_) => Settled::Renumber(newest + 1),
         None => Settled::Create(newest + 1),
     }
@@ -86,6 +88,8 @@ mod tests {
         assert_eq!(settle("p-2", &revisions(&[1, 2])), Settled::Keep);
         assert_eq!(settle("p-3", &revisions(&[1, 2])), Settled::Create(3));
         assert_eq!(settle("p-1", &revisions(&[1, 2])), Settled::Renumber(3), "an earlier one has returned");
+        let twins = [("p-a", 2), ("p-b", 2)].map(|(name, number)| Revision { name: name.to_owned(), number });
+        assert_eq!(settle("p-b", &twins), Settled::Renumber(3), "nobody could tell which is newer");
     }
 
     #[test]

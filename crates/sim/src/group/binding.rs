@@ -99,6 +99,11 @@ fn removal(pair: Pair, name: &str) -> Edit {
     Edit { what, method: Method::DELETE, path: format!("{}/{name}", path(pair)), body: None }
 }
 
+/// Whether a policy was written.
+pub(super) fn is_policy(write: &Write<'_>) -> bool {
+    Pair::ALL.iter().any(|pair| write.change.resource == resource(*pair))
+}
+
 /// Whether nothing but the labels of an application was written by which policies are confirmed.
 pub(super) fn is_of_binding(write: &Write<'_>) -> bool {
     (write.change.resource == "pods" || RESOURCES.contains(&write.change.resource))

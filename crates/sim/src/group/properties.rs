@@ -57,7 +57,7 @@ impl Properties for GroupProperties {
                 || is_eviction(write)
                 || editions::is_change(write)
                 || editions::is_version(write)
-                || write.change.resource == GROUPS && write.is_of_status(),
+                || (write.change.resource == GROUPS || binding::is_policy(write)) && write.is_of_status(),
         )?;
         self.asking.see(write);
         if write.change.resource == "pods" {

@@ -198,12 +198,21 @@ impl Seats {
             stuck("a group has less than its share")?;
         }
         let has_grown = self.most.get(owner) == Some(&pods.len()) && !self.uncounted.contains(owner);
-        if counts != shares && has_grown && asking.is_constant(policy) && is_constant(first, asking) {
+        // By range, those above the least number go elsewhere while their group has no room for them.
+        let is_right = if division.is_by_range() { is_within(&counts, &shares, &division) } else { counts == shares };
+        if !is_right && has_grown && asking.is_constant(policy) && is_constant(first, asking) {
             let name = &first["metadata"]["name"];
             return Err(format!("pods are not divided as asked for: {name} and others, {counts:?}, not {shares:?}"));
         }
         Ok(())
     }
+}
+
+/// Whether every group has its least number of pods, if that is its share, and none more than its greatest.
+fn is_within(counts: &[usize], shares: &[usize], division: &Division) -> bool {
+    let is_within =
+        |group: usize| (shares[group].min(division.least(group))..=division.most(group)).contains(&counts[group]);
+    (0..counts.len()).all(is_within)
 }
 
 /// Whether a policy has a pod of this owner go to a group; of one with a number, that very pod.

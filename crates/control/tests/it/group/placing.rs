@@ -271,6 +271,12 @@ async fn by_range_pods_above_the_least_number_go_where_there_is_room() {
             nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
         }
     }
+    // Changes of nodes come in their order: whoever knows of this one knows of those before it.
+    site.add_group("known", json!({"matchLabels": {"room": "known"}})).await;
+    let last = format!("{}-hangzhou-002", site.name);
+    let known = json!({"metadata": {"labels": {"room": "known"}}});
+    nodes.patch(&last, &PatchParams::default(), &Patch::Merge(known)).await.unwrap();
+    crate::support::group_has(&site.client, &format!("{}-known", site.name), &[&last]).await;
     let mut template = site.template("Always");
     template["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "900m"}});
     let spec = json!({"replicas": 9, "selector": {"matchLabels": {"app": "web"}}, "template": template});
