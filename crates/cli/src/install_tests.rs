@@ -85,15 +85,15 @@ fn of_controllers(needed: &mut Needed) {
     for native in kinds::NATIVE {
         needed.of(native.at, "", &["get", "list", "watch", "patch"]);
     }
-    for kind in [kinds::PERSISTENT_VOLUME_CLAIM, kinds::PERSISTENT_VOLUME] {
+    for kind in [kinds::PERSISTENT_VOLUME_CLAIM, kinds::PERSISTENT_VOLUME, kinds::STORAGE_CLASS] {
         needed.of(kind, "", &["get"]);
     }
     // Pods that are not in the group that should have them are evicted.
     needed.of(kinds::POD, "/eviction", &["create"]);
     needed.of(kinds::POD, "/status", &["patch"]);
     needed.of(kinds::POD, "/resize", &["patch"]);
-    for kind in [kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {
-        needed.of(kind, "/status", &["patch"]);
+    for kind in [kinds::DAEMON_SET, kinds::NODE_GROUP, kinds::PROPAGATION_POLICY, kinds::OVERRIDE_POLICY] {
+        needed.of(kind.at, "/status", &["patch"]);
     }
     // To be named as an owner that waits for what it owns.
     needed.of(kinds::DAEMON_SET.at, "/finalizers", &["update"]);

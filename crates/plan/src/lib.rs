@@ -11,6 +11,7 @@ pub mod fate;
 pub mod fit;
 pub mod group;
 pub mod health;
+pub mod inplace;
 pub mod mutant;
 pub mod native;
 pub mod node;

@@ -126,7 +126,7 @@ pub struct PendingPods {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodMove {
-    /// The pod.
+    /// Name of the pod that was evicted.
     pub pod: String,
     /// The group that it was in; absent if that is none that the policy lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]

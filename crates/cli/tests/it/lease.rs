@@ -60,8 +60,9 @@ async fn a_late_write_of_a_deposed_leader_changes_nothing() {
     let second = Manager::start(cluster.admin_kubeconfig(), cluster.log("second"));
     eventually("the standby has its caches", || async {
         let log = second.log_text();
-        // Of nodes, groups, DaemonSets, revisions, pods and CRDs, of two kinds of policies, and of what may ask for them.
-        if log.matches("first full view").count() == 8 + NATIVE.len() { Ok(()) } else { Err(log) }
+        // Of nodes, groups, DaemonSets, revisions, pods and CRDs, of two kinds of policies, of what may ask for them, and of the
+        // list of other kinds that may.
+        if log.matches("first full view").count() == 9 + NATIVE.len() { Ok(()) } else { Err(log) }
     })
     .await;
 

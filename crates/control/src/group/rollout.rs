@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use dapple_api::group::OverridePolicySpec;
 use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
-use dapple_plan::daemonset::inplace::{STATE_ANNOTATION, Target, changed_at};
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::{EDITION, images_only};
 use dapple_plan::group::editions::Editions;
@@ -14,6 +13,7 @@ use dapple_plan::group::repair::Stage;
 use dapple_plan::group::rollout::{Facts, Next};
 use dapple_plan::group::running::{Way, has_images, images, way};
 use dapple_plan::health::Health;
+use dapple_plan::inplace::{STATE_ANNOTATION, Target, changed_at};
 use k8s_openapi::api::core::v1;
 use kube::api::{Api, Patch};
 use serde_json::{Value, json};

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
-use dapple_plan::daemonset::inplace::STATE_ANNOTATION;
 use dapple_plan::group::edition::EDITION;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::rollout::{EditionName, Facts, PodEdition};
 use dapple_plan::group::running::is_well;
+use dapple_plan::inplace::STATE_ANNOTATION;
 
 use super::owner::is_gated;
 use super::policy::Policy;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_plan::daemonset::inplace::Running;
+use dapple_plan::inplace::Running;
 use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;

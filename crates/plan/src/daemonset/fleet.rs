@@ -161,7 +161,7 @@ impl Fleet {
     }
 
     /// What holds for a node has changed.
-    pub(super) fn set_node(&mut self, state: NodeState) {
+    pub(crate) fn set_node(&mut self, state: NodeState) {
         let name = state.name.clone();
         match self.cells.remove(&name) {
             Some(cell) if cell.node == state => _ = self.cells.insert(name, cell),

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::daemonset::inplace::{
-    Difference, Intent, Progress, Resize, Running, Target, change, changed_at, difference, progress,
-};
+use crate::inplace::{Difference, Intent, Progress, Resize, Running, Target, change, changed_at, difference, progress};
 
 /// How a running pod gets another edition.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,7 +80,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::daemonset::inplace::STATE_ANNOTATION;
+    use crate::inplace::STATE_ANNOTATION;
 
     fn pod(image: &str) -> Value {
         json!({"metadata": {"name": "a", "labels": {"app": "web"}}, "spec": {"nodeName": "n", "containers": [

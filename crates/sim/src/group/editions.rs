@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::group::OverridePolicySpec;
-use dapple_plan::daemonset::inplace::STATE_ANNOTATION;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::{EDITION, Edition};
 use dapple_plan::group::placing::GATE;
+use dapple_plan::inplace::STATE_ANNOTATION;
 use serde_json::Value;
 
 use super::asking::{Asking, Rule};

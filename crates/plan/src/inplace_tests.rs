@@ -1,6 +1,9 @@
 //! In-place changes, case by case.
 
 use super::*;
+use crate::daemonset::inplace::edit;
+use crate::daemonset::lifecycle;
+use crate::daemonset::pod::{HASH_LABEL, REVISION_ANNOTATION};
 
 const NOW: &str = "2026-11-15T03:53:16Z";
 

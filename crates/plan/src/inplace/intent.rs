@@ -72,7 +72,7 @@ pub fn intent(annotation: Option<&str>, label: &str, pod: &Value) -> Intent {
 
 /// The note to be written with a change to this hash: what the pod was yet to be given, and over it what differs now.
 /// Nothing if no amount is to change.
-pub(super) fn noted(pending: Option<&str>, difference: &Difference, hash: &str) -> Option<String> {
+pub(crate) fn noted(pending: Option<&str>, difference: &Difference, hash: &str) -> Option<String> {
     let mut containers = pending.and_then(Note::parse).unwrap_or_default().containers;
     for (name, amounts) in &difference.resources {
         let kinds = containers.entry(name.clone()).or_default();
