@@ -178,7 +178,7 @@ async fn open_all(
     on_change: impl Fn(ApplicationKey) + Clone + Send + 'static,
 ) -> bool {
     let before = workloads.all();
-    let (mut after, mut is_whole) = (Vec::new(), true);
+    let (mut after, mut opened, mut is_whole) = (Vec::new(), Vec::new(), true);
     for wanted in listed {
         let Ok(plural) = find(&caches.client(), wanted).await else {
             is_whole = false;
@@ -196,14 +196,20 @@ async fn open_all(
             let replicas_field = Some(Arc::from(&*wanted.replicas_field));
             Arc::new(Workload { kind, template_field, replicas_field, is_listed: true, found })
         };
-        after.push(before.iter().find(is_same).cloned().unwrap_or_else(open));
+        after.push(before.iter().find(is_same).cloned().unwrap_or_else(|| {
+            let workload = open();
+            opened.push(workload.clone());
+            workload
+        }));
     }
     let is_left = |known: &&Arc<Workload>| known.is_listed && !after.iter().any(|other| other.kind == known.kind);
     let left: Vec<Arc<Workload>> = before.iter().filter(is_left).cloned().collect();
     workloads.set_listed(after);
-    for known in left {
+    for known in &left {
         info!(kind = known.kind.qualified(), "its objects are not followed any more");
-        // Their pods that wait are released.
+    }
+    // Pods of those that are left are released. Objects of those that are new may have been told of while nobody knew their kind.
+    for known in left.iter().chain(&opened) {
         for workload in known.found.all_under(Application::LABELLED) {
             on_change(ApplicationKey { kind: known.kind, key: workload.meta.key.clone() });
         }

@@ -55,8 +55,6 @@ impl Site {
     }
 }
 
-// It has passed, and has waited for the confirmation for five minutes, with the same program: why is not known yet.
-#[ignore = "the policy of an object of a listed kind is not always confirmed once the manager may read the kind"]
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_of_a_listed_kind_ask_for_policies() {
     let site = Site::new("listed").await;
