@@ -73,7 +73,7 @@ fn of_controllers(needed: &mut Needed) {
     }
     // Whether it is gone is asked again before pods are deleted for it, and before pods are taken in.
     needed.of(kinds::NODE, "", &["get"]);
-    needed.of(kinds::DAEMON_SET.at, "", &["get"]);
+    needed.of(kinds::DAEMON_SET.at, "", &["get", "patch"]);
     for kind in [kinds::POD, kinds::CONTROLLER_REVISION] {
         needed.of(kind, "", &["get", "create", "patch", "delete"]);
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use dapple_api::daemonset::DaemonSet;
-use dapple_control::daemonset::forecast::{Cluster, Forecast};
+use dapple_control::daemonset::forecast::{Cluster, Forecast, Overridden};
 use dapple_control::gates::Gates;
 use dapple_plan::fate::{Fates, fates, is_changed, is_same_base};
 use dapple_plan::variant::Plan;
@@ -95,16 +95,17 @@ fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
 
 /// What the controller would do about a DaemonSet that is as the files say; nothing for other workloads.
 async fn forecast(live: &Live, next: &World, plan: &Plan) -> anyhow::Result<Option<Forecast>> {
-    let Some(set) = next.daemonset_alone(&plan.object) else { return Ok(None) };
+    let Some((set, after, is_suspended)) = next.own_daemonset(&plan.object) else { return Ok(None) };
     let mut cluster = Cluster::with_nodes_of(&live.nodes);
     let namespace = &plan.object.namespace;
-    let now = live.world.daemonset_alone(&plan.object);
+    let (now, before) = live.world.own_daemonset(&plan.object).map(|(set, by, _)| (set, by)).unzip();
     // Pods that are there have what the selector of today selects.
     let selector = &now.unwrap_or(set).spec.selector;
     let reading = live::rollout_of(&live.client, namespace, selector, &mut cluster);
     with_notice(&format!("reading the pods of {} ...", plan.object), reading).await?;
     let applied = applied(now, set)?;
-    let forecast = cluster.forecast(&applied, &Gates::default(), Timestamp::now());
+    let policy = Overridden { before: before.unwrap_or_default(), after, is_suspended };
+    let forecast = cluster.forecast(&applied, policy, &Gates::default(), Timestamp::now());
     forecast.map(Some).map_err(|error| anyhow!("{}: {error}", plan.object))
 }
 

@@ -263,17 +263,32 @@ impl<T: Cached> Subscription<T> {
 
     /// Waits until it was told a full view, or that the kind is not installed.
     pub async fn settled(&self) {
-        tokio::select! {
-            biased;
-            () = self.synced(0) => {}
-            _ = self.told.is_missing.until(|is_missing| is_missing != 0) => {}
-        }
+        self.synced_or_missing(0).await;
     }
 
     /// Whether it is known which objects there are: not before the first full view, and not while the kind is not
     /// installed.
     pub fn is_known(&self) -> bool {
         self.told.synced.get() != 0 && self.told.is_missing.get() == 0
+    }
+
+    /// Whether it was told a full view that was begun in this term, or later.
+    pub fn is_synced_in(&self, term: u64) -> bool {
+        self.told.synced.get() > term
+    }
+
+    /// Whether it was told last that the kind is not installed.
+    pub fn is_missing(&self) -> bool {
+        self.told.is_missing.get() != 0
+    }
+
+    /// Waits until it was told a full view that was begun in this term, or later, or that the kind is not installed.
+    pub async fn synced_or_missing(&self, term: u64) {
+        tokio::select! {
+            biased;
+            () = self.synced(term) => {}
+            _ = self.told.is_missing.until(|is_missing| is_missing != 0) => {}
+        }
     }
 
     /// Whether it was told our own last write to this object, whichever family made it. Decide nothing about it before.

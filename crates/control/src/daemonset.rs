@@ -17,6 +17,7 @@ mod mend;
 mod metrics;
 mod observe;
 mod pod;
+mod policies;
 mod proof;
 mod pull;
 mod reconcile;
@@ -42,6 +43,7 @@ use crate::failing::Failure;
 use crate::family::{Controller, ControllerContext, Family};
 use crate::gates::Gate;
 use crate::queue::{Ended, Queue};
+use crate::signal::Signal;
 use crate::slim::{Key, Pod, Revision};
 use crate::worker::{Reconcile, started};
 use crate::writes::client::in_words;
@@ -51,6 +53,7 @@ use execute::resolve_doubts;
 use io::Io;
 use memory::Memory;
 use metrics::PatchMetrics;
+use policies::Policies;
 use reconcile::{reconcile, tell_failures};
 use report::Reporter;
 use status::{next_status, tell};
@@ -66,7 +69,14 @@ pub const FAMILY: Family = Family {
     needs: &[&kinds::DAEMON_SET],
     is_adoptable: true,
     controllers: &[Controller {
-        reads: &[kinds::DAEMON_SET.at, kinds::CONTROLLER_REVISION, kinds::POD, kinds::NODE],
+        reads: &[
+            kinds::DAEMON_SET.at,
+            kinds::CONTROLLER_REVISION,
+            kinds::POD,
+            kinds::NODE,
+            kinds::OVERRIDE_POLICY.at,
+            kinds::NODE_GROUP.at,
+        ],
         start: |context| started(DaemonSets::start(context), context),
     }],
     gates: &[&NODE_LABEL_PATCHES],
@@ -92,7 +102,7 @@ impl DaemonSets {
     pub fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<Key>>) {
         let (caches, life) = (&context.caches, &context.stop);
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
-        let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED]);
+        let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED, Set::BY_POLICY]);
         let revisions = caches.open().indexed_by([Revision::BY_OWNER, Revision::ORPHANS]);
         let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
         let news = Arc::new(News::new(queue.clone(), context.metrics.clone(), sets.store()));
@@ -105,6 +115,12 @@ impl DaemonSets {
             }
             on_set(change);
         };
+        let policies = Policies {
+            overrides: caches.open().subscribe(life, news.clone().on_policy()),
+            groups: caches.open().subscribe(life, news.clone().on_group()),
+            term: Signal::default(),
+            own_namespace: context.namespace.clone(),
+        };
         let io = Io {
             client: context.client.clone(),
             env: context.env.clone(),
@@ -112,6 +128,7 @@ impl DaemonSets {
             revisions: revisions.subscribe(life, news.clone().on_revision()),
             pods: pods.subscribe(life, news.clone().on_pod()),
             nodes: caches.open().subscribe(life, news.clone().on_node()),
+            policies,
             reporter,
             ignores_patches: !context.gates.is_on(&NODE_LABEL_PATCHES),
         };
@@ -128,6 +145,7 @@ impl Reconcile for DaemonSets {
     const NAME: &'static str = NAME;
 
     async fn ready(&self, term: u64) {
+        self.io.policies.term.set(term);
         self.io.nodes.synced(term).await;
         self.io.pods.synced(term).await;
         self.io.revisions.synced(term).await;

@@ -64,7 +64,9 @@ mod volumes;
 mod waits;
 mod wake;
 
+pub(crate) use application::is_served;
 pub use gatekeeper::{Admission, Gatekeeper, Made};
+pub(crate) use policy::Policy;
 pub use release::release_all;
 
 use binding::Bindings;
@@ -117,13 +119,14 @@ const PLACEMENTS_READ: [KindInfo; 6] = [
 ];
 
 /// Policies, and what may ask for them.
-const BINDINGS_READ: [KindInfo; 3 + kinds::NATIVE.len()] = {
-    let mut all = [kinds::POD; 3 + kinds::NATIVE.len()];
+const BINDINGS_READ: [KindInfo; 4 + kinds::NATIVE.len()] = {
+    let mut all = [kinds::POD; 4 + kinds::NATIVE.len()];
     all[0] = kinds::PROPAGATION_POLICY.at;
     all[1] = kinds::OVERRIDE_POLICY.at;
+    all[2] = kinds::DAEMON_SET.at;
     let mut index = 0;
     while index < kinds::NATIVE.len() {
-        all[3 + index] = kinds::NATIVE[index].at;
+        all[4 + index] = kinds::NATIVE[index].at;
         index += 1;
     }
     all
@@ -140,6 +143,16 @@ pub struct Group {
     generation: Option<i64>,
     spec: NodeGroupSpec,
     status: Option<NodeGroupStatus>,
+}
+
+impl Group {
+    pub(crate) fn name(&self) -> &str {
+        &self.meta.key.name
+    }
+
+    pub(crate) fn spec(&self) -> &NodeGroupSpec {
+        &self.spec
+    }
 }
 
 /// The fields of a NodeGroup that are read off the wire.

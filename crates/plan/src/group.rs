@@ -77,7 +77,7 @@ pub fn is_member(group: &NodeGroupSpec, node: &str, labels: &dyn Labels) -> bool
 }
 
 /// Whether a node has all of these labels, and there are some.
-fn has_all(wanted: &BTreeMap<String, String>, labels: &dyn Labels) -> bool {
+pub(crate) fn has_all(wanted: &BTreeMap<String, String>, labels: &dyn Labels) -> bool {
     !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use dapple_api::daemonset::DaemonSet;
 use dapple_api::group::{
     NodeGroup, OverridePolicy, OverridePolicySpec, PropagationPolicy, REQUIRED_OVERRIDE_LABEL,
-    REQUIRED_PROPAGATION_LABEL,
+    REQUIRED_PROPAGATION_LABEL, SUSPEND_ANNOTATION,
 };
 use dapple_api::kinds::{self, Name};
 use dapple_api::pool::{NodePool, SubjectKind, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
@@ -19,6 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::census::Census;
+use crate::daemonset::overriding::{GroupRules, Overriding};
 use crate::fit::Node;
 use crate::group::Rule;
 use crate::group::binding::Pair;
@@ -209,11 +210,24 @@ impl World {
         warnings
     }
 
-    /// A DaemonSet, unless a policy has a part in its pods: what policies do, its controller does not know.
-    pub fn daemonset_alone(&self, object: &ObjectName) -> Option<&DaemonSet> {
+    /// A DaemonSet of ours, and what the OverridePolicy that it asks for makes of its pods, once it is confirmed; and whether
+    /// that policy is suspended.
+    pub fn own_daemonset(&self, object: &ObjectName) -> Option<(&DaemonSet, Overriding, bool)> {
         let set = self.daemonsets.get(&(object.namespace.clone(), object.name.clone()))?;
-        let has_policy = set.metadata.labels.iter().flatten().any(|(key, _)| key == REQUIRED_OVERRIDE_LABEL);
-        (object.kind == "DaemonSet" && !has_policy).then_some(set)
+        let asked = set.metadata.labels.as_ref().and_then(|labels| labels.get(REQUIRED_OVERRIDE_LABEL));
+        let policy = asked.map(|name| self.override_policies.get(&(object.namespace.clone(), name.clone())));
+        let (overriding, is_suspended) = match (asked, policy.flatten()) {
+            (None, _) => (Overriding::None, false),
+            (Some(name), None) => (Overriding::Waits(format!("there is no OverridePolicy {name:?}")), false),
+            (Some(name), Some(policy)) => {
+                let groups = self.node_groups.iter().map(|(name, group)| (name.as_str(), &group.spec));
+                let named = format!("OverridePolicy {}/{name}", object.namespace);
+                let rules = GroupRules::new(named, Arc::new(policy.spec.clone()), groups);
+                let suspend = policy.metadata.annotations.as_ref().and_then(|known| known.get(SUSPEND_ANNOTATION));
+                (Overriding::By(Arc::new(rules)), suspend.is_some_and(|said| said == "true"))
+            }
+        };
+        (object.kind == "DaemonSet").then_some((set, overriding, is_suspended))
     }
 
     /// What a workload's pods are selected by.
@@ -242,6 +256,7 @@ impl World {
         let mut missing = Vec::new();
         let policy = self.overrides_for(&object, &labels, &mut missing);
         let overrides = daemon_overrides(policy, groups, &mut missing);
+        missing.extend(unpropagated(&object, &labels));
         let mut plan = daemonset::plan(object, &set.spec, self.nodes(), &overrides);
         plan.warnings.splice(0..0, missing);
         plan
@@ -260,6 +275,7 @@ impl World {
         let overrides = self.overrides_for(name, &labels, &mut missing);
         let mut plan = if kind.is_some_and(|kind| kind.at == kinds::NATIVE_DAEMON_SET.at) {
             let overrides = daemon_overrides(overrides, groups, &mut missing);
+            missing.extend(unpropagated(name, &labels));
             native::plan_daemonset(name.clone(), template, update, self.nodes(), &overrides)
         } else {
             let asked = ("PropagationPolicy", REQUIRED_PROPAGATION_LABEL);
@@ -369,6 +385,18 @@ impl World {
         let others = others.collect();
         (first, others)
     }
+}
+
+/// A DaemonSet that asks for a PropagationPolicy, which can have no say in where its pods are.
+fn unpropagated(object: &ObjectName, labels: &BTreeMap<String, String>) -> Option<Warning> {
+    let name = labels.get(REQUIRED_PROPAGATION_LABEL)?;
+    Some(Warning {
+        reason: Reason::Unused,
+        rule: Source { object: object.to_string(), rule: format!("metadata.labels[{REQUIRED_PROPAGATION_LABEL}]") },
+        text: format!(
+            "the pods of a DaemonSet belong to their nodes: PropagationPolicy {name:?} has no say in where they are"
+        ),
+    })
 }
 
 /// The policy that an object asks for with a label; one that is not there is told.

@@ -43,6 +43,9 @@ pub const BINDING_PROPAGATION_LABEL: &str = "groupmanagement.kubeedge.io/binding
 /// Label by which dapple confirms a workload's OverridePolicy.
 pub const BINDING_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/binding-overridepolicy";
 
+/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
+pub const SUSPEND_ANNOTATION: &str = "dapple.dev/suspend";
+
 /// What the labels begin with that nodes of a group get which names nodes. No other label does.
 pub const NODE_LABEL_PREFIX: &str = "group.dapple.dev/";
 

@@ -7,11 +7,11 @@ use super::authors::AuthorPolicy;
 use super::policies::{binding, policy};
 use super::{Action, ServiceAccount, quoted};
 use crate::group::{BINDING_OVERRIDE_LABEL, BINDING_PROPAGATION_LABEL, NODE_LABEL_PREFIX};
-use crate::kinds::{NATIVE, NODE, NODE_GROUP, OwnKind, PROPAGATION_POLICY};
+use crate::kinds::{DAEMON_SET, KindInfo, NATIVE, NODE, NODE_GROUP, OwnKind, PROPAGATION_POLICY};
 
 /// Of nodes: the labels of groups that name nodes.
 pub(super) fn node_labels(manager: &ServiceAccount) -> AuthorPolicy {
-    let rules = json!([rule(NODE.group, &[NODE.plural])]);
+    let rules = json!([rule(NODE)]);
     let is_own = format!("key.startsWith({})", quoted(NODE_LABEL_PREFIX));
     let said =
         format!("of nodes, dapple's manager changes labels that begin with {NODE_LABEL_PREFIX} and nothing else");
@@ -20,15 +20,16 @@ pub(super) fn node_labels(manager: &ServiceAccount) -> AuthorPolicy {
 
 /// Of workloads: the labels by which policies are confirmed.
 pub(super) fn binding_labels(manager: &ServiceAccount) -> AuthorPolicy {
-    let rules: Vec<Value> = NATIVE.iter().map(|native| rule(native.at.group, &[native.at.plural])).collect();
+    let rules: Vec<Value> = NATIVE.iter().map(|native| native.at).chain([DAEMON_SET.at]).map(rule).collect();
     let labels = [BINDING_PROPAGATION_LABEL, BINDING_OVERRIDE_LABEL];
     let is_own = format!("key in [{}]", labels.map(quoted).join(", "));
     let said = format!("of workloads, dapple's manager changes the labels {} and nothing else", labels.join(" and "));
     only_labels(&PROPAGATION_POLICY, "dapple-manager-of-workloads", manager, json!(rules), &is_own, &said)
 }
 
-fn rule(group: &str, resources: &[&str]) -> Value {
-    json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": resources})
+fn rule(kind: KindInfo) -> Value {
+    let KindInfo { group, version, plural, .. } = kind;
+    json!({"apiGroups": [group], "apiVersions": [version], "operations": ["UPDATE"], "resources": [plural]})
 }
 
 /// A policy by which the manager changes only labels of which `is_own` is true.

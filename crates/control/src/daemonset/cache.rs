@@ -12,11 +12,12 @@ use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
     FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
+use dapple_plan::group::binding::Pair;
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::observed::{KindInfo, KindWire, Wire};
-use crate::slim::{self, Cached, Index, Interner, Meta};
+use crate::slim::{self, Cached, Index, Interner, Meta, StringMap};
 
 /// A cached DaemonSet. They are few: spec and status are kept whole.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct Set {
     pub(super) meta: Meta,
     pub(super) generation: Option<i64>,
     pub(super) annotations: BTreeMap<String, String>,
+    /// Those of its labels by which policies are asked for and confirmed.
+    pub(super) policies: StringMap,
     pub(super) is_terminating: bool,
     pub(super) spec: DaemonSetSpec,
     /// Which pods are its own; none if the selector cannot be used.
@@ -46,6 +49,8 @@ struct SetMeta {
     generation: Option<i64>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
     deletion_timestamp: Option<Timestamp>,
 }
 
@@ -58,12 +63,15 @@ impl KindWire for SetWire {
 impl Cached for Set {
     type Wire = SetWire;
 
-    fn slim(meta: Meta, wire: SetWire, _: &mut Interner) -> Self {
+    fn slim(meta: Meta, wire: SetWire, strings: &mut Interner) -> Self {
+        let SetMeta { generation, annotations, mut labels, deletion_timestamp } = wire.metadata;
+        labels.retain(|key, _| Pair::ALL.iter().any(|pair| [pair.required(), pair.binding()].contains(&key.as_str())));
         Self {
             meta,
-            generation: wire.metadata.generation,
-            annotations: wire.metadata.annotations,
-            is_terminating: wire.metadata.deletion_timestamp.is_some(),
+            generation,
+            annotations,
+            policies: StringMap::new(&labels, strings),
+            is_terminating: deletion_timestamp.is_some(),
             selector: Selector::new(&wire.spec.selector).ok(),
             spec: wire.spec,
             status: wire.status.unwrap_or_default(),
@@ -82,6 +90,7 @@ impl Set {
         let held_at = |set: &Self| (set.status.current_revision.clone(), set.status.current_revision_number);
         self.generation == other.generation
             && self.annotations == other.annotations
+            && self.policies == other.policies
             && self.meta.uid == other.meta.uid
             && held_at(self) == held_at(other)
     }
@@ -97,6 +106,47 @@ impl Set {
             }
         },
     };
+}
+
+/// What others know of sets: the policies that they ask for.
+impl Set {
+    /// By each policy that they ask for; all that ask for an OverridePolicy are under [`Set::OVERRIDDEN`] too.
+    pub(crate) const BY_POLICY: Index<Self> = Index {
+        name: "policy",
+        values: |set, add| {
+            for pair in Pair::ALL {
+                if let Some(policy) = set.policies.get(pair.required()) {
+                    add(Arc::from(Self::asking(pair, &set.meta.key.namespace, policy)));
+                }
+            }
+            if set.policies.get(Pair::Override.required()).is_some() {
+                add(Arc::from(Self::OVERRIDDEN));
+            }
+        },
+    };
+
+    /// What sets are found under that ask for an OverridePolicy, whichever it is.
+    pub(super) const OVERRIDDEN: &str = "";
+
+    /// What sets are found under that ask for this policy.
+    pub(crate) fn asking(pair: Pair, namespace: &str, policy: &str) -> String {
+        format!("{pair:?}/{namespace}/{policy}")
+    }
+
+    /// The labels by which policies are asked for and confirmed.
+    pub(crate) fn policies(&self) -> &StringMap {
+        &self.policies
+    }
+
+    /// Its `metadata.generation`.
+    pub(crate) fn generation(&self) -> Option<i64> {
+        self.generation
+    }
+
+    /// Whether it is on its way out.
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.is_terminating
+    }
 }
 
 /// What sets of a namespace that may select this label are found under.

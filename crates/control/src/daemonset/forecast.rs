@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::layout::Proof;
+use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::revision::{Settled, object, settle};
 use dapple_plan::daemonset::status::Problem;
+use dapple_plan::fit;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::claim::{is_adoptable, is_orphan, is_released, is_selected, with_hashes_of_their_own};
-use super::known::{Sources, VariantsOfRevisions, current, variants};
+use super::known::{Past, Sources, VariantsOfRevisions, current, variants};
+use super::policies::{Asked, WAITING};
 use super::{NODE_LABEL_PATCHES, Set, SetRevision};
 use crate::gates::Gates;
 use crate::slim::{Interner, Node, Pod, Revision, read};
@@ -24,6 +27,17 @@ pub struct Cluster {
     nodes: Vec<Arc<Node>>,
     pods: Vec<Arc<Pod>>,
     revisions: Vec<Arc<Revision>>,
+}
+
+/// What OverridePolicies make of a DaemonSet's pods.
+#[derive(Default)]
+pub struct Overridden {
+    /// As it is.
+    pub before: Overriding,
+    /// As it is to be.
+    pub after: Overriding,
+    /// Whether the policy is suspended.
+    pub is_suspended: bool,
 }
 
 /// What the controller would do.
@@ -55,7 +69,7 @@ impl Cluster {
 
     /// What the controller would do about a DaemonSet, from now on. Of renderings that the API server refuses it knows
     /// nothing here: all count as taken.
-    pub fn forecast(&self, set: &Value, gates: &Gates, now: Timestamp) -> Result<Forecast, String> {
+    pub fn forecast(&self, set: &Value, policy: Overridden, gates: &Gates, now: Timestamp) -> Result<Forecast, String> {
         let set: Set = read(&numbered(set), &mut Interner::default())?;
         if set.is_terminating {
             let text = "it is being deleted: nothing is done about it any more".to_owned();
@@ -75,10 +89,13 @@ impl Cluster {
         let update = newest(&set, &mut revisions, now)?;
         let (current, is_gone) = current(&set, &revisions, &update, &pods, now);
         let ignores_patches = !gates.is_on(&NODE_LABEL_PATCHES);
+        let past = self.past(&set, &revisions, ignores_patches, &policy.before);
+        let asked = Asked { overriding: policy.after, is_suspended: policy.is_suspended, is_unserved: false };
         let mut rendered = VariantsOfRevisions::new();
         for revision in [&update, &current] {
             let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);
-            rendered.entry(name).or_insert_with(|| (version, variants(&set, revision, ignores_patches)));
+            let rendered = rendered.entry(name);
+            rendered.or_insert_with(|| (version, variants(&set, revision, ignores_patches, &asked.overriding)));
         }
         let sources = Sources {
             set: &set,
@@ -88,6 +105,8 @@ impl Cluster {
             pods: &pods,
             nodes: &self.nodes,
             ignores_patches,
+            asked: &asked,
+            past: &past,
             is_gone,
             is_blocked: false,
             now,
@@ -96,7 +115,25 @@ impl Cluster {
         let newest = rendered.get(&update.meta.key.name).into_iter().flat_map(|(_, variants)| variants.all());
         let renderings = newest.filter_map(|variant| variant.rendering.as_ref().ok());
         let hashes = renderings.map(|known| (known.meaning.clone(), known.hash.clone())).collect();
-        Ok(Forecast { ahead: known.fleet.run_ahead(now.as_second()), problems: known.problems, hashes })
+        let mut problems = known.problems;
+        if let Overriding::Waits(why) = &asked.overriding {
+            problems.push(Problem::new(WAITING, why.clone()));
+        }
+        Ok(Forecast { ahead: known.fleet.run_ahead(now.as_second()), problems, hashes })
+    }
+
+    /// What nodes have by a policy as it is.
+    fn past(&self, set: &Set, revisions: &[Arc<SetRevision>], ignores_patches: bool, by: &Overriding) -> Past {
+        let mut past = Past::new();
+        for revision in revisions.iter().filter(|_| by.rules().is_some()) {
+            let mut variants = variants(set, revision, ignores_patches, by);
+            for node in &self.nodes {
+                variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
+            }
+            let rendered = variants.into_all().into_iter().filter_map(|variant| variant.rendering.ok());
+            past.extend(rendered.map(|known| (known.hash.clone(), known)));
+        }
+        past
     }
 }
 

@@ -5,6 +5,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 
 use super::Set;
+use super::policies::Policies;
 use super::report::Reporter;
 use crate::caches::Subscription;
 use crate::env::Env;
@@ -20,6 +21,7 @@ pub(super) struct Io {
     pub(super) revisions: Subscription<Revision>,
     pub(super) pods: Subscription<Pod>,
     pub(super) nodes: Subscription<Node>,
+    pub(super) policies: Policies,
     pub(super) reporter: Reporter,
     /// Whether patches are switched off.
     pub(super) ignores_patches: bool,

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::Rollout;
-use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::desired::{Rendered, Variants};
 use dapple_plan::daemonset::fleet::Fleet;
 use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
+use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::renderings::Renderings;
@@ -21,12 +22,17 @@ use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 
 use super::pod::{hash_label, pod_state};
+use super::policies::Asked;
 use super::{Set, SetRevision};
 use crate::slim::{Node, Pod};
 
 /// Renderings of the newest revision and of the one that nodes are held back at, by name, each with the version of the
 /// revision that was read.
 pub(super) type VariantsOfRevisions = BTreeMap<Arc<str>, (u64, Variants)>;
+
+/// By the hash that pods carry: what a policy made of them that says something else by now. Pods can be changed from it where
+/// they run; those of which it is forgotten are replaced.
+pub(super) type Past = BTreeMap<Arc<str>, Rendered>;
 
 /// What follows from the set, its revisions and the nodes.
 pub(super) struct Known {
@@ -74,6 +80,9 @@ pub(super) struct Sources<'a> {
     pub(super) pods: &'a [Arc<Pod>],
     pub(super) nodes: &'a [Arc<Node>],
     pub(super) ignores_patches: bool,
+    /// What a policy makes of pods.
+    pub(super) asked: &'a Asked,
+    pub(super) past: &'a Past,
     /// Whether the revision that nodes are held back at is gone.
     pub(super) is_gone: bool,
     /// Whether what the set says is not among the revisions, since it cannot be written: nothing is updated meanwhile.
@@ -131,7 +140,7 @@ impl Sources<'_> {
         });
         let mut strategy = Strategy::of(&self.set.spec, canary.as_ref(), self.rollout(soak), self.ignores_patches);
         // Missing pods are made of what is known; nobody is brought to what is not asked for any more.
-        strategy.holdback.is_paused |= self.is_blocked;
+        strategy.holdback.is_paused |= self.is_blocked || self.asked.is_suspended;
         strategy.is_current_gone = self.is_gone;
         if let Some(name) = self.gone() {
             let text = format!(
@@ -145,6 +154,10 @@ impl Sources<'_> {
             problems.push(Problem::new("BadSelector", text));
         }
         strategy
+    }
+
+    fn variants(&self, revision: &SetRevision) -> Variants {
+        variants(self.set, revision, self.ignores_patches, &self.asked.overriding)
     }
 
     /// The name of the revision that nodes are held back at, if it is gone.
@@ -189,7 +202,7 @@ impl Sources<'_> {
             names.numbers.insert(Arc::from(revision.hash(self.set)), number);
             let meaning = match rendered.get(&name) {
                 Some((_, variants)) => variants.unpatched().meaning.clone(),
-                None => variants(self.set, revision, self.ignores_patches).unpatched().meaning.clone(),
+                None => self.variants(revision).unpatched().meaning.clone(),
             };
             names.revisions.insert(name, (number, meaning));
         }
@@ -205,7 +218,8 @@ impl Sources<'_> {
                 continue;
             }
             let revision = revision_of(self.set, self.revisions, pod).filter(|_| !is_on(Mutant::HashRestarts));
-            match revision.and_then(|revision| variants(self.set, revision, self.ignores_patches).find(label)) {
+            let past = self.past.get(label).cloned();
+            match past.or_else(|| revision.and_then(|revision| self.variants(revision).find(label))) {
                 Some(known) => {
                     renderings.add(&known.meaning, &known.template);
                     names.meanings.insert(Arc::from(label), known.meaning);
@@ -236,12 +250,13 @@ pub(super) fn current(
     }
 }
 
-/// The variants of a revision.
-pub(super) fn variants(set: &Set, revision: &SetRevision, ignores_patches: bool) -> Variants {
+/// The variants of a revision, with what a policy makes of them.
+pub(super) fn variants(set: &Set, revision: &SetRevision, ignores_patches: bool, overriding: &Overriding) -> Variants {
     let (template, patches) = spec_of(&revision.data).unwrap_or_default();
     let patches = if ignores_patches { &[] } else { patches.as_slice() };
     let object = format!("DaemonSet {}", set.meta.key);
-    Variants::new(&object, (template, patches), &set.spec, (&revision.hash(set), revision.form))
+    let variants = Variants::new(&object, (template, patches), &set.spec, (&revision.hash(set), revision.form));
+    variants.overridden(overriding.clone())
 }
 
 /// The renderings of two revisions, or of one that is both.

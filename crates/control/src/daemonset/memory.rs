@@ -14,7 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use tokio::time::Instant;
 
 use super::Set;
-use super::known::{Known, VariantsOfRevisions};
+use super::known::{Known, Past, VariantsOfRevisions};
+use super::policies::Asked;
 use crate::slim::Key;
 use crate::writes::ledger::Ledger;
 
@@ -63,6 +64,12 @@ pub(super) struct View {
     pub(super) selector: Option<LabelSelector>,
     /// Renderings of each revision, with the version it was read at.
     pub(super) variants: VariantsOfRevisions,
+    /// What the set has of the policy that it asks for.
+    pub(super) asked: Asked,
+    /// What pods still have of what it had before.
+    pub(super) past: Past,
+    /// When it is to be looked at again whether policies are served.
+    pub(super) served_at: Option<i64>,
     /// Whether the revision that nodes are held back at is gone.
     pub(super) is_gone: bool,
     /// Whether the newest revision cannot be written: no pod is updated meanwhile.
@@ -78,6 +85,9 @@ impl Default for View {
             set: None,
             selector: None,
             variants: VariantsOfRevisions::new(),
+            asked: Asked::default(),
+            past: Past::new(),
+            served_at: None,
             is_gone: false,
             is_blocked: false,
         }

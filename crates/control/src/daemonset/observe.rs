@@ -11,7 +11,8 @@ use super::claim::is_selected;
 use super::io::Io;
 use super::known::{Sources, prospect, revisions, variants};
 use super::memory::{Memory, View};
-use super::pod::pod_state;
+use super::pod::{hash_label, pod_state};
+use super::policies::Asked;
 use super::proof::{proof_of, rendering_problems};
 use super::subscribe::{Changes, News};
 use super::{Set, SetRevision};
@@ -86,6 +87,16 @@ fn take_in_node(io: &Io, memory: &mut Memory, name: &Arc<str>) {
     memory.view.make_stale(why);
 }
 
+/// Takes in what the set has of its policy. Renderings by another one are forgotten, but for what pods were made from.
+pub(super) fn take_policy(view: &mut View, asked: Asked) {
+    if view.asked.overriding != asked.overriding {
+        let all = std::mem::take(&mut view.variants).into_values().flat_map(|(_, variants)| variants.into_all());
+        let rendered = all.filter_map(|variant| variant.rendering.ok());
+        view.past.extend(rendered.map(|known| (known.hash.clone(), known)));
+    }
+    view.asked = asked;
+}
+
 /// Makes sure that the variants of these revisions are in memory, and forgets those of others.
 pub(super) fn render(io: &Io, set: &Set, view: &mut View, revisions: [&Arc<SetRevision>; 2]) {
     if view.selector.as_ref() != Some(&set.spec.selector) {
@@ -95,7 +106,8 @@ pub(super) fn render(io: &Io, set: &Set, view: &mut View, revisions: [&Arc<SetRe
     view.variants.retain(|name, (version, _)| {
         revisions.iter().any(|known| known.meta.key.name == *name && known.meta.version == *version)
     });
-    let variants = |revision: &SetRevision| variants(set, revision, io.ignores_patches);
+    let overriding = &view.asked.overriding;
+    let variants = |revision: &SetRevision| variants(set, revision, io.ignores_patches, overriding);
     for revision in revisions {
         let (name, version) = (revision.meta.key.name.clone(), revision.meta.version);
         view.variants.entry(name).or_insert_with(|| (version, variants(revision)));
@@ -113,7 +125,22 @@ pub(super) fn know(
 ) {
     let (ignores_patches, now) = (io.ignores_patches, io.env.now());
     let (is_gone, is_blocked) = (memory.view.is_gone, memory.view.is_blocked);
-    let sources = Sources { set, revisions, update, current, pods, nodes, ignores_patches, is_gone, is_blocked, now };
+    memory.view.past.retain(|hash, _| pods.iter().any(|pod| *hash_label(pod) == **hash));
+    let (asked, past) = (&memory.view.asked, &memory.view.past);
+    let sources = Sources {
+        set,
+        revisions,
+        update,
+        current,
+        pods,
+        nodes,
+        ignores_patches,
+        asked,
+        past,
+        is_gone,
+        is_blocked,
+        now,
+    };
     let (answers, unchangeable) = (&memory.answers, &memory.pods.unchangeable);
     let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
     let mut known = sources.known(&mut memory.view.variants, |meaning| proof_of(answers, meaning), is_unchangeable);

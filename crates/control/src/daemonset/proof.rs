@@ -7,8 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_edit::daemonset::place_of;
+use dapple_edit::edit::EditError;
 use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::daemonset::layout::Proof;
+use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
@@ -19,6 +22,7 @@ use tokio::time::Instant;
 use super::io::Io;
 use super::known::VariantsOfRevisions;
 use super::pod::hash_label;
+use super::policies::WAITING;
 use super::{Set, SetRevision};
 use crate::proof::ask;
 use crate::slim::{Node, Pod};
@@ -100,14 +104,22 @@ pub(super) fn rendering_problems(
     for bad in &variants.bad_selectors {
         problems.push(Problem::new("BadSelector", format!("{bad}; the patch matches no node")));
     }
+    if let Overriding::Waits(why) = variants.overriding() {
+        let text = why.clone();
+        let count: usize = concerned(variants, nodes).values().sum();
+        let extent = format!("; {count} nodes keep what they run, and get no pod where they have none");
+        problems.push(Problem { reason: WAITING, text, extent });
+    }
     let mut counts: Option<BTreeMap<usize, usize>> = None;
     for number in 0..variants.all().len() {
-        let variant = &variants.all()[number];
-        let places: Vec<String> = variant.patches.iter().map(|place| format!("spec.patches[{place}]")).collect();
-        let whose = if places.is_empty() { "spec.template".to_owned() } else { places.join(", ") };
+        let (variant, whose) = (&variants.all()[number], variants.made_by(number));
         let (reason, text, follows) = match &variant.rendering {
-            Err(error @ Unrendered::Edit(_)) => ("PatchFailed", error.to_string(), KEEP),
-            Err(error @ Unrendered::Unselected) => ("PatchFailed", format!("{whose}: {error}"), KEEP),
+            Err(Unrendered::Waits(_)) => continue,
+            Err(Unrendered::Edit(error)) => (failed(error), error.to_string(), KEEP),
+            Err(error @ Unrendered::Unselected) if variant.rules.is_empty() => {
+                (PATCH_FAILED, format!("{whose}: {error}"), KEEP)
+            }
+            Err(error @ Unrendered::Unselected) => (OVERRIDE_FAILED, format!("{whose}: {error}"), KEEP),
             Ok(rendered) => match answers.get(&rendered.meaning) {
                 Some(Answer::Refused { text, .. }) => ("Refused", format!("{whose}: {text}"), KEEP),
                 Some(Answer::None { text, .. }) => ("Unanswered", format!("{whose}: {UNKNOWN}: {text}"), SERVE),
@@ -122,6 +134,13 @@ pub(super) fn rendering_problems(
     problems
 }
 
+/// Whose fault it is that a rendering does not come about.
+fn failed(error: &EditError) -> &'static str {
+    if place_of(&error.source_of_edit.rule).is_some() { PATCH_FAILED } else { OVERRIDE_FAILED }
+}
+
+const PATCH_FAILED: &str = "PatchFailed";
+const OVERRIDE_FAILED: &str = "OverrideFailed";
 const KEEP: &str = "keep what they run";
 const SERVE: &str = "keep the pod that serves them";
 const UNKNOWN: &str = "the API server does not say whether it takes such a pod";

@@ -19,7 +19,7 @@ use super::io::Io;
 use super::known::current;
 use super::memory::Memory;
 use super::mend::{NEWEST, mend};
-use super::observe::{know, render, take_in, take_news};
+use super::observe::{know, render, take_in, take_news, take_policy};
 use super::proof::prove;
 use super::pull::pull;
 use super::status::{next_status, tell};
@@ -28,6 +28,9 @@ use super::subscribe::News;
 use super::{Set, SetRevision};
 use crate::queue::Ended;
 use crate::slim::{Key, Pod};
+
+/// After so many seconds it is looked again whether the kinds are served that a set asks for.
+const SERVED_AGAIN: i64 = 10;
 
 /// What looking at everything anew has come to.
 enum Renewed {
@@ -49,7 +52,8 @@ pub(super) async fn reconcile(io: &Io, news: &News, set: &Arc<Set>, memory: &mut
     // The set is read from the store, which may be ahead of the news.
     let is_asked_for = memory.view.set.as_ref().is_some_and(|known| set.asks_as(known));
     memory.view.make_stale((!is_asked_for).then_some(Stale::Changed));
-    let due = ask_again_at(&memory.answers).into_iter().chain(memory.failures.retry_at()).min();
+    let due = ask_again_at(&memory.answers).into_iter().chain(memory.failures.retry_at());
+    let due = due.chain(memory.view.served_at).min();
     let is_due = due.is_some_and(|at| at <= io.now());
     memory.view.make_stale(is_due.then_some(Stale::Due));
     if !memory.view.is_stale() {
@@ -111,7 +115,7 @@ fn next(memory: &Memory, told: Option<Duration>, stalls: Option<i64>, now: i64) 
     let fleet = memory.view.known.as_ref().map(|known| &known.fleet);
     let wakes = Wakes {
         fleet: fleet.and_then(Fleet::next_wake),
-        asked: ask_again_at(&memory.answers),
+        asked: ask_again_at(&memory.answers).into_iter().chain(memory.view.served_at).min(),
         retried: memory.failures.retry_at(),
         stalls,
         told,
@@ -136,6 +140,10 @@ async fn renew(io: &Io, news: &News, set: &Arc<Set>, memory: &mut Memory) -> Res
     if !memory.revisions.take_seen(|revision| io.revisions.caught_up(revision)) || !io.sets.caught_up(&set.meta.key) {
         return Ok(Renewed::Waits);
     }
+    // Before anything is done for a set that asks for a policy.
+    let Some(asked) = io.policies.of(set) else { return Ok(Renewed::Waits) };
+    memory.view.served_at = asked.is_unserved.then(|| io.now() + SERVED_AGAIN);
+    take_policy(&mut memory.view, asked);
     let is_all_owned = claim(io, set, memory).await?;
     if !memory.revisions.take_seen(|revision| io.revisions.caught_up(revision)) {
         // One that was just taken in may say what the set says: none is made before it is seen.

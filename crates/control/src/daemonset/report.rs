@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::Act;
-use dapple_plan::daemonset::desired::Variants;
+use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::fit;
 use tokio::time::Instant;
 
@@ -72,10 +72,11 @@ impl Reporter {
             let (begun, known) = (Instant::now(), variants.all().len());
             let number = variants.of(fit::Node { name: node.name(), labels: &node.labels, taints: &[] });
             let variant = &variants.all()[number];
-            if number >= known && !variant.patches.is_empty() {
+            if number >= known && !(variant.patches.is_empty() && variant.rules.is_empty()) {
                 self.metrics.rendered(set, begun.elapsed());
             }
-            failed += usize::from(variant.rendering.is_err() && is_for(variants, number, node));
+            let is_failed = matches!(variant.rendering, Err(Unrendered::Edit(_) | Unrendered::Unselected));
+            failed += usize::from(is_failed && is_for(variants, number, node));
         }
         self.metrics.failed(set, failed);
     }

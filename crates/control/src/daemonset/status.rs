@@ -38,6 +38,7 @@ pub(super) fn next_status(io: &Io, set: &Set, memory: &Memory) -> Option<DaemonS
         update_hash: &known.update.hash(set),
         current: &known.held_at,
         is_paused: set.spec.rolling_update().paused(),
+        is_suspended: memory.view.asked.is_suspended,
         is_blocked: memory.view.is_blocked,
         problems: &problems,
         generation: set.generation,

@@ -297,7 +297,7 @@ impl Applications {
 }
 
 /// Whether applications of a namespace are served: those of the cluster itself and dapple's own never are.
-pub(super) fn is_served(namespace: &str, own: &str) -> bool {
+pub(crate) fn is_served(namespace: &str, own: &str) -> bool {
     ![CLUSTERS_OWN, own].contains(&namespace)
 }
 

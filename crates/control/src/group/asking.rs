@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::daemonset::Set;
 use crate::observed::Wire;
 use crate::slim::{Cached, Index, Interner, Key, Meta, Pod, StringMap};
 
@@ -177,6 +178,17 @@ impl Asking {
             owner: owner.clone(),
             generation: *generation,
             is_terminating: *is_terminating,
+        }
+    }
+
+    /// Of a DaemonSet of ours. Nothing that can ask is above it, so it counts as nobody's.
+    pub(super) fn of_set(set: &Set) -> Self {
+        Self {
+            meta: set.meta().clone(),
+            labels: set.policies().clone(),
+            owner: None,
+            generation: set.generation(),
+            is_terminating: set.is_terminating(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
+use dapple_api::kinds::{DAEMON_SET, NATIVE_DAEMON_SET};
 use dapple_plan::group::binding::{Check, Confirmation, Pair, Situation, check_override, check_propagation};
 use kube::Client;
 use kube::api::{Api, Patch};
@@ -14,16 +15,17 @@ use serde_json::{Map, Value, json};
 use tracing::info;
 
 use super::BACKOFF;
-use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
+use super::application::{Applicant, ApplicationKey, Applications, Asking, is_news, is_served};
 use super::policy::{Policy, PolicySpec};
 use crate::caches::Subscription;
-use crate::caches::store::Change;
+use crate::caches::store::{Change, Store};
+use crate::daemonset::Set;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
 use crate::metrics::Metrics;
 use crate::observed::Observed;
 use crate::queue::{Ended, Queue, Urgency};
-use crate::slim::Key;
+use crate::slim::{Cached, Key};
 use crate::worker::Reconcile;
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
@@ -37,6 +39,8 @@ pub(super) struct Bindings {
     recorder: Arc<Recorder>,
     own_namespace: Arc<str>,
     applications: Arc<Applications>,
+    /// DaemonSets of ours, should they be installed. They are applications to this controller alone: their own makes their pods.
+    sets: Subscription<Set>,
     propagations: Subscription<Policy<PropagationPolicySpec>>,
     overrides: Subscription<Policy<OverridePolicySpec>>,
 }
@@ -45,8 +49,10 @@ impl Bindings {
     /// Subscribes to workloads, pods and policies. Returns the controller and the queue of applications to look at.
     pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<ApplicationKey>>) {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
-        let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone(), applications: Arc::default() };
-        let told = adder.clone();
+        let sets = context.caches.open().indexed_by([Set::BY_POLICY]);
+        let (metrics, applications) = (context.metrics.clone(), Arc::default());
+        let adder = Adder { queue: queue.clone(), metrics, applications, sets: sets.store() };
+        let (told, of_sets) = (adder.clone(), adder.clone());
         let applications =
             Arc::new(Applications::subscribe(&context.caches, &context.stop, move |at| told.add_with_below(at)));
         // Set once: nobody else has it.
@@ -56,10 +62,30 @@ impl Bindings {
             recorder: context.recorder.clone(),
             own_namespace: context.namespace.clone(),
             applications,
+            sets: sets.subscribe(&context.stop, move |change| {
+                if let Change::Object { key, .. } = change
+                    && is_news(change, Asking::of_set)
+                {
+                    of_sets.add(ApplicationKey { kind: DAEMON_SET.at, key: key.clone() });
+                }
+            }),
             propagations: follow(context, Pair::Propagation, adder.clone()),
             overrides: follow(context, Pair::Override, adder),
         };
         (Arc::new(controller), queue)
+    }
+
+    /// What asks, as it is known.
+    fn get(&self, at: &ApplicationKey) -> Option<Asking> {
+        if at.kind == DAEMON_SET.at {
+            return self.sets.get(&at.key).map(|set| Asking::of_set(&set));
+        }
+        self.applications.get(at)
+    }
+
+    /// Whether the view includes our own last write of it.
+    fn caught_up(&self, at: &ApplicationKey) -> bool {
+        if at.kind == DAEMON_SET.at { self.sets.caught_up(&at.key) } else { self.applications.caught_up(at) }
     }
 
     /// What the checks say of the policy that an application asks for; none if that is not known.
@@ -111,6 +137,7 @@ impl Bindings {
         let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &at.kind);
         let writer = Writer::new(&self.client, &api);
         match writer.patch(&at.key.name, None, &Patch::Merge(json!({"metadata": only}))).await {
+            Outcome::Written(version) if at.kind == DAEMON_SET.at => self.sets.wrote(&at.key, version),
             Outcome::Written(version) => self.applications.wrote(at, version),
             Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
             // It is another one by now: look again.
@@ -137,6 +164,12 @@ impl Bindings {
         let Some(name) = asking.labels.get(pair.required()) else { return };
         let (kind, label, namespace) = (pair.kind().kind, pair.required(), &at.key.namespace);
         let (reason, note) = match check {
+            Check::Passed if pair == Pair::Propagation && [DAEMON_SET.at, NATIVE_DAEMON_SET.at].contains(&at.kind) => (
+                "PropagationIgnored",
+                format!(
+                    "the pods of a DaemonSet belong to their nodes: the {kind} {name:?} has no say in where they are"
+                ),
+            ),
             Check::Passed => return,
             Check::Missing => (
                 "PolicyMissing",
@@ -162,17 +195,18 @@ impl Reconcile for Bindings {
         self.propagations.synced(term).await;
         self.overrides.synced(term).await;
         self.applications.synced(term).await;
+        self.sets.synced_or_missing(term).await;
     }
 
     async fn reconcile(&self, at: &ApplicationKey) -> Result<Ended, kube::Error> {
-        let Some(asking) = self.applications.get(at) else {
+        let Some(asking) = self.get(at) else {
             self.recorder.forget(at.kind, &at.key);
             return Ok(Ended::Done);
         };
         if asking.is_terminating() || !is_served(&at.key.namespace, &self.own_namespace) {
             return Ok(Ended::Done);
         }
-        if !self.applications.caught_up(at) {
+        if !self.caught_up(at) {
             return Ok(Ended::Again(ECHO));
         }
         let is_application = match self.applications.application_of(&asking) {
@@ -200,7 +234,7 @@ impl Reconcile for Bindings {
     }
 
     async fn tell_failure(&self, at: &ApplicationKey, failure: &Failure) {
-        let Some(asking) = self.applications.get(at) else { return };
+        let Some(asking) = self.get(at) else { return };
         let note = format!("its labels of policies cannot be written: {}", failure.text);
         self.report(at, &asking, EventType::Warning, "FailedBinding", note);
     }
@@ -214,6 +248,7 @@ struct Adder {
     /// Not kept by those who are told of its changes: it ends with the controller. Until it is there, workloads are told
     /// each by itself, and policies not yet.
     applications: Arc<OnceLock<Weak<Applications>>>,
+    sets: Arc<Store<Set>>,
 }
 
 impl Adder {
@@ -244,5 +279,7 @@ fn follow<S: PolicySpec>(context: &ControllerContext, pair: Pair, adder: Adder) 
         let Change::Object { key, .. } = change else { return };
         let Some(applications) = adder.applications().filter(|_| Policy::is_news(change)) else { return };
         applications.asking_for(pair, &key.namespace, &key.name).into_iter().for_each(|at| adder.add(at));
+        let sets = adder.sets.find(Set::BY_POLICY, &Set::asking(pair, &key.namespace, &key.name));
+        sets.iter().for_each(|set| adder.add(ApplicationKey { kind: DAEMON_SET.at, key: set.meta().key.clone() }));
     })
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use dapple_api::group::{OverridePolicySpec, OverridePolicyStatus, PropagationPolicySpec, PropagationPolicyStatus};
+use dapple_api::group::{
+    OverridePolicySpec, OverridePolicyStatus, PropagationPolicySpec, PropagationPolicyStatus, SUSPEND_ANNOTATION,
+};
 use dapple_api::kinds;
 use dapple_plan::group::binding::Pair;
-use dapple_plan::group::repair::{ROLLOUT_MAX, SUSPEND};
+use dapple_plan::group::repair::ROLLOUT_MAX;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -16,7 +18,7 @@ use crate::observed::{KindInfo, KindWire, Wire};
 use crate::slim::{Cached, Interner, Key, Meta};
 
 /// What a policy of one kind says.
-pub(super) trait PolicySpec: DeserializeOwned + Clone + Debug + Send + Sync + 'static {
+pub(crate) trait PolicySpec: DeserializeOwned + Clone + Debug + Send + Sync + 'static {
     /// What such a policy says of itself.
     type Status: DeserializeOwned + Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The kind of such policies.
@@ -35,16 +37,16 @@ impl PolicySpec for OverridePolicySpec {
 
 /// A cached policy. They are few: the spec is kept whole.
 #[derive(Debug)]
-pub(super) struct Policy<S: PolicySpec> {
-    pub(super) meta: Meta,
+pub(crate) struct Policy<S: PolicySpec> {
+    pub(crate) meta: Meta,
     pub(super) generation: Option<i64>,
     /// Whether nothing that runs is to be changed by it.
-    pub(super) is_suspended: bool,
+    pub(crate) is_suspended: bool,
     /// So many pods of an application may be away at once.
     pub(super) most_away: usize,
     /// The groups that come first when what it says changes, in this order. The others follow by name.
     pub(super) rollout_order: Vec<String>,
-    pub(super) spec: Arc<S>,
+    pub(crate) spec: Arc<S>,
     pub(super) status: Option<S::Status>,
 }
 
@@ -65,7 +67,7 @@ const ROLLOUT_ORDER: &str = "dapple.dev/rollout-order";
 /// The fields of a policy that are read off the wire.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(bound = "")]
-pub(super) struct PolicyWire<S: PolicySpec> {
+pub(crate) struct PolicyWire<S: PolicySpec> {
     metadata: PolicyMeta,
     spec: S,
     status: Option<S::Status>,
@@ -94,7 +96,7 @@ impl<S: PolicySpec> Cached for Policy<S> {
         Self {
             meta,
             generation,
-            is_suspended: annotations.get(SUSPEND).is_some_and(|said| said == "true"),
+            is_suspended: annotations.get(SUSPEND_ANNOTATION).is_some_and(|said| said == "true"),
             most_away: most_away.filter(|most| *most > 0).unwrap_or(1),
             rollout_order: order.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect(),
             spec: Arc::new(wire.spec),

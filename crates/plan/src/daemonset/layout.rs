@@ -182,6 +182,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::cell::{Hold, NodeState};
+    use super::super::overriding::Overriding;
     use super::*;
     use crate::daemonset::revision::spec_of;
 
@@ -281,6 +282,26 @@ mod tests {
         // With an earlier revision to go by, a pod that is lost comes back as it was.
         let layout = laid_out(rolling(json!({})), broken, Some(older()));
         assert_eq!(told(&layout)[3], ("d", "old", true, Some(Hold::Unrendered)));
+    }
+
+    #[test]
+    fn while_a_policy_is_waited_for_nodes_keep_what_they_run_whatever_the_revision() {
+        let spec: DaemonSetSpec =
+            serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}, "template": {}})).unwrap();
+        let variants = |data: Value, hash: &str| {
+            let (template, patches) = spec_of(&json!({"spec": data})).unwrap();
+            let variants = Variants::new("DaemonSet default/a", (template, &patches), &spec, (hash, 2));
+            variants.overridden(Overriding::Waits("not confirmed".to_owned()))
+        };
+        let (mut newest, mut current) = (variants(TEMPLATE(), "new"), variants(older(), "old"));
+        let strategy = Strategy::of(&spec, None, Rollout::default(), false);
+        let (name, labels): (Arc<str>, Map) = (Arc::from("a"), Map::new());
+        let seen =
+            Seen { node: Node { name: &name, labels: &labels, taints: &[] }, name: &name, health: Health::Ready };
+        let mut revisions = Revisions { newest: &mut newest, current: Some(&mut current) };
+        let prospect = strategy.prospect(&mut revisions, seen, |_| Proof::Taken);
+        let node = strategy.placement().put_all(vec![prospect]).remove(0);
+        assert_eq!((node.can_start, node.can_stay, node.hold), (false, true, Some(Hold::Unrendered)));
     }
 
     #[test]

@@ -28,6 +28,7 @@ impl Reads {
         reads.labels.extend(strategy.selectors().flat_map(keys));
         for known in variants {
             reads.labels.extend(known.patches().iter().flat_map(|patch| keys(&patch.selector)));
+            reads.labels.extend(known.overriding().label_keys().map(str::to_owned));
             for fit in known.fits() {
                 reads.labels.extend(fit.label_keys().map(str::to_owned));
                 reads.fits.push(fit.clone());

@@ -57,6 +57,8 @@ pub struct Facts<'a> {
     pub current: &'a str,
     /// Whether updates are paused.
     pub is_paused: bool,
+    /// Whether the OverridePolicy that it asks for says that nothing is to be changed.
+    pub is_suspended: bool,
     /// Whether the newest revision cannot be written: `update` is the one before it.
     pub is_blocked: bool,
     /// What is wrong.
@@ -74,7 +76,7 @@ pub fn status(facts: Facts<'_>, before: &DaemonSetStatus, now: &Time) -> DaemonS
     let (current, complete) =
         if is_complete { (facts.update, rollout.newest) } else { (facts.current, rollout.complete) };
     let progressing = progressing(facts, is_complete, before, second);
-    let found = [progressing, available(facts, second), degraded(facts.problems), paused(facts.is_paused)];
+    let found = [progressing, available(facts, second), degraded(facts.problems), paused(facts)];
     DaemonSetStatus {
         observed_generation: facts.generation,
         collision_count: before.collision_count,
@@ -162,7 +164,7 @@ fn progressing(facts: Facts<'_>, is_complete: bool, before: &DaemonSetStatus, no
         (false, "Complete", format!("all {nodes} nodes have revision {update}"))
     } else if *mode == Mode::OnDelete {
         (false, "WaitsForDeletion", format!("{left} nodes get revision {update} once somebody deletes their pod"))
-    } else if facts.is_paused && left > 0 {
+    } else if (facts.is_paused || facts.is_suspended) && left > 0 {
         (false, "Paused", format!("{left} nodes get revision {update} once the rollout is resumed"))
     } else if fleet.behind() == 0 && left > 0 {
         (false, "HeldBack", format!("{left} of {nodes} nodes are held back at {}", facts.current))
@@ -234,11 +236,15 @@ fn degraded(problems: &[Problem]) -> Found {
     ("Degraded", true, first.reason, texts.join("; "))
 }
 
-fn paused(is_paused: bool) -> Found {
-    let (reason, text) = if is_paused {
-        ("Paused", "spec.updateStrategy.rollingUpdate.paused is true: missing pods are made, none is updated")
-    } else {
-        ("NotPaused", "updates proceed")
+fn paused(facts: Facts<'_>) -> Found {
+    let (is_paused, reason, text) = match () {
+        () if facts.is_paused => {
+            (true, "Paused", "spec.updateStrategy.rollingUpdate.paused is true: missing pods are made, none is updated")
+        }
+        () if facts.is_suspended => {
+            (true, "PolicySuspended", "its OverridePolicy is suspended: missing pods are made, none is updated")
+        }
+        () => (false, "NotPaused", "updates proceed"),
     };
     ("Paused", is_paused, reason, text.to_owned())
 }
@@ -308,6 +314,7 @@ mod tests {
             update_hash: "2",
             current: "a-1",
             is_paused: false,
+            is_suspended: false,
             is_blocked: false,
             problems: &[],
             generation: None,

@@ -16,8 +16,6 @@ use crate::mutant::{Mutant, is_on};
 
 /// The kinds whose pods are moved: those that make another for one that is evicted.
 pub const MOVED: [&str; 4] = ["Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"];
-/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
-pub const SUSPEND: &str = "dapple.dev/suspend";
 /// Annotation of a policy: so many pods of an application may be away at once, by default one.
 pub const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use dapple_api::group::{OverridePolicySpec, PropagationPolicy};
+use dapple_api::group::{OverridePolicySpec, PropagationPolicy, SUSPEND_ANNOTATION};
 use dapple_api::kinds::find_native;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::group::binding::{Check, Pair, check_override, check_propagation};
 use crate::group::division::Division;
 use crate::group::editions::Editions;
 use crate::group::placing::{Decision, GATE, Known, Placing, PodFacts, PodRule, selector};
-use crate::group::repair::{Facts, MOVED, Next, PodState, ROLLOUT_MAX, SUSPEND, misplaced, next};
+use crate::group::repair::{Facts, MOVED, Next, PodState, ROLLOUT_MAX, misplaced, next};
 use crate::group::standing::{Around, is_gated, is_live, is_rolling_out, number_label, state_of};
 use crate::group::workload::Groups;
 use crate::native;
@@ -341,7 +341,7 @@ fn held_back(
 ) -> Vec<(&'static str, String)> {
     let mut reasons = Vec::new();
     let annotation = |key: &str| policy.metadata.annotations.as_ref().and_then(|known| known.get(key));
-    if annotation(SUSPEND).is_some_and(|said| said == "true") {
+    if annotation(SUSPEND_ANNOTATION).is_some_and(|said| said == "true") {
         reasons.push(("Suspended", "its policy is suspended: nothing is moved".to_owned()));
     }
     if states[pod].is_protected {

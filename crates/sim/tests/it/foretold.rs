@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dapple_control::daemonset::forecast::{Cluster, Forecast};
+use dapple_control::daemonset::forecast::{Cluster, Forecast, Overridden};
 use dapple_control::gates::Gates;
 use dapple_plan::fate::Fate;
 use dapple_sim::clock::FIRST_SECOND;
@@ -111,7 +111,7 @@ impl Properties for Foretold {
                 }
             }
             let now = Timestamp::from_second(FIRST_SECOND).unwrap() + write.at;
-            self.told = Some(cluster.forecast(&change.object, &Gates::default(), now)?);
+            self.told = Some(cluster.forecast(&change.object, Overridden::default(), &Gates::default(), now)?);
             self.pods = pods(server);
             self.nodes = server.list("nodes").iter().map(|node| text(&node["metadata"]["name"]).to_owned()).collect();
             self.done.clear();

@@ -22,6 +22,7 @@ mod meaning;
 mod midway;
 mod owners;
 mod patches;
+mod policies;
 mod pull;
 mod refused;
 mod sick;

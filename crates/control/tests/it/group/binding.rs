@@ -16,7 +16,7 @@ const BINDING: [&str; 2] =
     ["groupmanagement.kubeedge.io/binding-propagationpolicy", "groupmanagement.kubeedge.io/binding-overridepolicy"];
 
 /// Every kind that may ask for policies, with what its objects need.
-fn workloads() -> [(&'static str, &'static str, Value); 8] {
+fn workloads() -> [(&'static str, &'static str, Value); 9] {
     let labels = json!({"app": "web"});
     let pod = |policy: &str| {
         json!({"restartPolicy": policy, "nodeSelector": {"nowhere": "yes"},
@@ -29,6 +29,7 @@ fn workloads() -> [(&'static str, &'static str, Value); 8] {
         ("apps/v1", "Deployment", selected()),
         ("apps/v1", "StatefulSet", set),
         ("apps/v1", "DaemonSet", selected()),
+        ("apps.kruise.io/v1beta1", "DaemonSet", selected()),
         ("apps/v1", "ReplicaSet", selected()),
         ("v1", "ReplicationController", json!({"selector": labels, "template": template("Always")})),
         ("batch/v1", "Job", json!({"template": template("Never")})),

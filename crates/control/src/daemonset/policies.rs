@@ -1,0 +1,105 @@
+//! The OverridePolicies that sets ask for, and the groups of nodes that their rules go by.
+//!
+//! Few sets ask for one, so the others never wait for these kinds: a cluster need not have them, and the manager need not be let
+//! read them. A set that asks is not looked at before they are known.
+
+use std::sync::Arc;
+
+use dapple_api::group::OverridePolicySpec;
+use dapple_plan::daemonset::overriding::{GroupRules, Overriding};
+use dapple_plan::group::binding::{Pair, Situation};
+
+use super::Set;
+use crate::caches::Subscription;
+use crate::group::{Group, Policy, is_served};
+use crate::signal::Signal;
+use crate::slim::Key;
+
+/// What is said of a set that waits for a policy.
+pub(super) const WAITING: &str = "WaitingForPolicy";
+
+/// What is known of them.
+pub(super) struct Policies {
+    pub(super) overrides: Subscription<Policy<OverridePolicySpec>>,
+    pub(super) groups: Subscription<Group>,
+    /// The term that their views have to be of.
+    pub(super) term: Signal,
+    /// dapple's own namespace, whose sets are not served.
+    pub(super) own_namespace: Arc<str>,
+}
+
+/// What a set has of the policy that it asks for.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) overriding: Overriding,
+    /// Whether the policy says that nothing is to be changed.
+    pub(super) is_suspended: bool,
+    /// Whether the kinds are not there: nobody will tell when they come.
+    pub(super) is_unserved: bool,
+}
+
+impl Asked {
+    fn waits(why: String) -> Self {
+        Self { overriding: Overriding::Waits(why), ..Self::default() }
+    }
+}
+
+impl Policies {
+    /// What a set has of the policy that it asks for; none if that is not known yet.
+    pub(super) fn of(&self, set: &Set) -> Option<Asked> {
+        let (namespace, pair) = (&set.meta.key.namespace, Pair::Override);
+        let situation = pair.situation(&set.policies);
+        if situation == Situation::None || !is_served(namespace, &self.own_namespace) {
+            return Some(Asked::default());
+        }
+        if self.overrides.is_missing() || self.groups.is_missing() {
+            return Some(unserved(set));
+        }
+        let term = self.term.get();
+        if !self.overrides.is_synced_in(term) || !self.groups.is_synced_in(term) {
+            return None;
+        }
+        let waits = |why: String| Some(Asked::waits(why));
+        match situation {
+            Situation::None => Some(Asked::default()),
+            Situation::Asked(name) => waits(format!("OverridePolicy {name:?} is asked for and not confirmed")),
+            Situation::Differs { policy, bound } => {
+                waits(format!("OverridePolicy {policy:?} is asked for and not confirmed; {bound:?} was, before it"))
+            }
+            Situation::Bound(name) => {
+                let key = Key { namespace: namespace.clone(), name: Arc::from(name) };
+                match self.overrides.get(&key) {
+                    Some(policy) => Some(self.applied(&policy)),
+                    None if self.overrides.is_malformed(&key) => {
+                        waits(format!("OverridePolicy {name:?} cannot be read: mend it"))
+                    }
+                    None => waits(format!("OverridePolicy {name:?} is not there any more")),
+                }
+            }
+        }
+    }
+
+    fn applied(&self, policy: &Policy<OverridePolicySpec>) -> Asked {
+        // Which nodes it has is not known: they would be taken for nodes of no group.
+        if let Some(group) = self.groups.malformed().into_keys().next() {
+            return Asked::waits(format!("NodeGroup {:?} cannot be read: mend it", group.name));
+        }
+        let groups = self.groups.all();
+        let groups = groups.iter().map(|group| (group.name(), group.spec()));
+        let rules = GroupRules::new(format!("OverridePolicy {}", policy.meta.key), policy.spec.clone(), groups);
+        let is_suspended = policy.is_suspended;
+        Asked { overriding: Overriding::By(Arc::new(rules)), is_suspended, is_unserved: false }
+    }
+}
+
+/// Where nobody serves policies, labels mean nothing; but what was confirmed is in pods that run, and they keep it.
+fn unserved(set: &Set) -> Asked {
+    let overriding = match set.policies.get(Pair::Override.binding()) {
+        Some(bound) => Overriding::Waits(format!(
+            "OverridePolicy {bound:?} is confirmed, and the API server serves no OverridePolicies and NodeGroups: install \
+             them, or take the set's labels off"
+        )),
+        None => Overriding::None,
+    };
+    Asked { overriding, is_suspended: false, is_unserved: true }
+}
