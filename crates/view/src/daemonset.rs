@@ -70,13 +70,16 @@ pub struct CountsView {
     pub available: i32,
 }
 
-/// The nodes that match the same patches.
+/// The nodes that the same patches and rules are for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VariantView {
-    /// Its patches, as people call them, or the template.
+    /// Its patches and rules, as people call them, or the template.
     pub name: String,
     /// The places of its patches in the list.
     pub patches: Vec<i32>,
+    /// The places of its rules in the list of its OverridePolicy.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<i32>,
     /// What its pods carry at the newest revision; nothing where that is not known, or its patches do not apply.
     pub hash: Option<String>,
     /// Whether its patches apply.
@@ -177,14 +180,22 @@ fn variants(set: &DaemonSet, progress: &Progress) -> Vec<VariantView> {
     if told.is_empty() && set.spec.patches.is_empty() {
         let Progress { desired, updated, ready, available, .. } = *progress;
         let counts = CountsView { desired, updated, ready, available };
-        return vec![VariantView { name: variant_name(&[]), patches: Vec::new(), hash: None, applies: true, counts }];
+        return vec![VariantView {
+            name: variant_name(&[], &[]),
+            patches: Vec::new(),
+            rules: Vec::new(),
+            hash: None,
+            applies: true,
+            counts,
+        }];
     }
     let view = |variant: &VariantStatus| {
         let desired = variant.desired.max(0);
         let within = |count: i32| count.clamp(0, desired);
         VariantView {
-            name: variant_name(&variant.patches),
+            name: variant_name(&variant.patches, &variant.rules),
             patches: variant.patches.clone(),
+            rules: variant.rules.clone(),
             hash: Some(variant.hash.clone()).filter(|hash| !hash.is_empty()),
             applies: !variant.hash.is_empty(),
             counts: CountsView {
@@ -198,8 +209,9 @@ fn variants(set: &DaemonSet, progress: &Progress) -> Vec<VariantView> {
     told.iter().map(view).collect()
 }
 
-fn variant_name(patches: &[i32]) -> String {
-    let names: Vec<String> = patches.iter().map(|index| format!("patches[{index}]")).collect();
+fn variant_name(patches: &[i32], rules: &[i32]) -> String {
+    let patches = patches.iter().map(|index| format!("patches[{index}]"));
+    let names: Vec<String> = patches.chain(rules.iter().map(|index| format!("overrideRules[{index}]"))).collect();
     if names.is_empty() { "template".to_owned() } else { names.join(", ") }
 }
 

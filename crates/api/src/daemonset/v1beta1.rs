@@ -245,7 +245,7 @@ status! {
     pub variants: Vec<VariantStatus>,
 }
 
-/// How far one variant has come: the nodes that match the same patches.
+/// How far one variant has come: the nodes that the same patches and rules are for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantStatus {
@@ -254,6 +254,9 @@ pub struct VariantStatus {
     /// The places of its patches in `spec.patches`; none for the template as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<i32>,
+    /// The places of its rules in `spec.overrideRules` of the OverridePolicy that it asks for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<i32>,
     /// Nodes that should run a pod.
     #[serde(default)]
     pub desired: i32,

@@ -135,6 +135,7 @@ fn variants(variants: &[Variant], tallies: &[Tally]) -> Vec<VariantStatus> {
     let told = |(variant, tally): (&Variant, &Tally)| VariantStatus {
         hash: variant.rendering.as_ref().map_or_else(|_| String::new(), |rendered| rendered.hash.to_string()),
         patches: variant.patches.iter().map(|place| number(*place)).collect(),
+        rules: variant.rules.iter().map(|place| number(*place)).collect(),
         desired: number(tally.desired),
         updated: number(tally.updated),
         ready: number(tally.ready),
@@ -142,7 +143,7 @@ fn variants(variants: &[Variant], tallies: &[Tally]) -> Vec<VariantStatus> {
     };
     let has_nodes = |(variant, tally): &(&Variant, &Tally)| tally.desired > 0 || variant.rendering.is_err();
     let mut all: Vec<VariantStatus> = variants.iter().zip(tallies).filter(has_nodes).map(told).collect();
-    all.sort_by(|a, b| a.patches.cmp(&b.patches));
+    all.sort_by(|a, b| (&a.patches, &a.rules).cmp(&(&b.patches, &b.rules)));
     all.truncate(LISTED);
     all
 }

@@ -93,7 +93,8 @@ impl DaemonSetView {
         lines.push(Line::Row(Row { branch: "", cells }));
         let below = self.below();
         // A set with nothing special about it needs no tree: its only variant says what the headline said.
-        let is_plain = self.variants.len() < 2 && self.variants.iter().all(|only| only.patches.is_empty());
+        let is_plain = self.variants.len() < 2
+            && self.variants.iter().all(|only| only.patches.is_empty() && only.rules.is_empty());
         let variants = if is_plain { &[][..] } else { &self.variants[..] };
         for (index, variant) in variants.iter().enumerate() {
             let is_last = below.is_empty() && index + 1 == variants.len();
