@@ -4,7 +4,10 @@ use dapple_control::install::apply;
 use dapple_testbed::Cluster;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Client;
+use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
@@ -64,7 +67,7 @@ pub(crate) fn refused(answer: Result<Value, String>, words: &[&str]) {
     assert!(words.iter().all(|word| said.contains(word)), "{words:?} are not all in: {said}");
 }
 
-/// Lets a user do this in one namespace, or everywhere.
+/// Lets a user do this in one namespace, or everywhere, and waits until the API server's authorizer knows.
 pub(crate) async fn bind(admin: &Client, user: &str, role: &str, namespace: Option<&str>) {
     let (kind, place) = match namespace {
         Some(namespace) => ("RoleBinding", json!(namespace)),
@@ -80,6 +83,24 @@ pub(crate) async fn bind(admin: &Client, user: &str, role: &str, namespace: Opti
         binding["metadata"]["namespace"] = place;
     }
     apply(admin, &binding).await.unwrap();
+    let role = Api::<ClusterRole>::all(admin.clone()).get(role).await.unwrap();
+    let first = |names: Option<Vec<String>>| names.unwrap_or_default().into_iter().next();
+    for rule in role.rules.unwrap_or_default().into_iter().filter(|rule| rule.resources.is_some()) {
+        let resource = first(rule.resources).unwrap();
+        let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+        let asked = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": {
+            "group": first(rule.api_groups), "resource": resource, "subresource": subresource,
+            "verb": rule.verbs[0], "namespace": namespace, "name": first(rule.resource_names),
+        }}});
+        let asked: SubjectAccessReview = serde_json::from_value(asked).unwrap();
+        let reviews = Api::<SubjectAccessReview>::all(admin.clone());
+        eventually(&format!("{user} may {} {resource}", rule.verbs[0]), || async {
+            let answer = reviews.create(&PostParams::default(), &asked).await.map_err(|error| error.to_string())?;
+            let status = answer.status.ok_or("no status")?;
+            if status.allowed { Ok(()) } else { Err(format!("{status:?}")) }
+        })
+        .await;
+    }
 }
 
 /// A ClusterRole.
