@@ -242,6 +242,7 @@ fn events(made: &Made) -> anyhow::Result<Duration> {
                 current: "agent-old",
                 is_blocked: false,
                 is_paused: false,
+                is_suspended: false,
                 problems: &[],
                 generation: Some(1),
             };

@@ -5,7 +5,6 @@
 //! [`memory::Memory`] is kept between looks: the fleet as the caches tell of it, and writes that are open. A change of a pod
 //! or of a node is brought into it; a change of the set or of a revision makes it anew.
 
-mod cache;
 mod claim;
 mod execute;
 pub mod forecast;
@@ -17,11 +16,11 @@ mod mend;
 mod metrics;
 mod observe;
 mod pod;
-mod policies;
 mod proof;
 mod pull;
 mod reconcile;
 mod report;
+mod revision;
 mod send;
 mod status;
 mod steps;
@@ -35,27 +34,24 @@ use dapple_api::kinds;
 use dapple_plan::daemonset::status::Problem;
 use tracing::warn;
 
-pub use cache::{Set, SetWire};
-
 use crate::caches::store::Change;
 use crate::env::Backoff;
 use crate::failing::Failure;
 use crate::family::{Controller, ControllerContext, Family};
 use crate::gates::Gate;
+use crate::overriding::Policies;
 use crate::queue::{Ended, Queue};
-use crate::signal::Signal;
-use crate::slim::{Key, Pod, Revision};
+use crate::slim::{Key, Pod, Revision, Set};
 use crate::worker::{Reconcile, started};
 use crate::writes::client::in_words;
 
-use cache::SetRevision;
 use execute::resolve_doubts;
 use io::Io;
 use memory::Memory;
 use metrics::PatchMetrics;
-use policies::Policies;
 use reconcile::{reconcile, tell_failures};
 use report::Reporter;
+use revision::SetRevision;
 use status::{next_status, tell};
 use subscribe::News;
 
@@ -115,12 +111,8 @@ impl DaemonSets {
             }
             on_set(change);
         };
-        let policies = Policies {
-            overrides: caches.open().subscribe(life, news.clone().on_policy()),
-            groups: caches.open().subscribe(life, news.clone().on_group()),
-            term: Signal::default(),
-            own_namespace: context.namespace.clone(),
-        };
+        let told = news.clone();
+        let policies = Policies::subscribe(context, move |value| told.on_policies(value));
         let io = Io {
             client: context.client.clone(),
             env: context.env.clone(),
@@ -145,7 +137,7 @@ impl Reconcile for DaemonSets {
     const NAME: &'static str = NAME;
 
     async fn ready(&self, term: u64) {
-        self.io.policies.term.set(term);
+        self.io.policies.begin(term);
         self.io.nodes.synced(term).await;
         self.io.pods.synced(term).await;
         self.io.revisions.synced(term).await;

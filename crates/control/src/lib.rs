@@ -20,6 +20,7 @@ pub mod lease;
 pub mod manager;
 pub mod metrics;
 pub mod observed;
+mod overriding;
 pub mod partition;
 pub mod pool;
 pub mod port;

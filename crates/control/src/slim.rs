@@ -14,6 +14,7 @@ mod meta;
 mod node;
 mod pod;
 mod revision;
+mod set;
 
 pub use cached::{Cached, Index, read};
 pub use crd::{Crd, CrdWire};
@@ -21,6 +22,8 @@ pub use meta::{Key, Meta};
 pub use node::{Node, NodeWire, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
 pub use revision::{ControllerRef, Revision, RevisionWire};
+pub(crate) use set::selected;
+pub use set::{Set, SetWire};
 
 /// Hands out one shared copy of each distinct string. It belongs to one cache: nothing is process-wide.
 #[derive(Debug, Default)]

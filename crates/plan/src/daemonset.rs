@@ -13,7 +13,6 @@ pub mod kinds;
 pub mod layout;
 pub mod lifecycle;
 pub mod order;
-pub mod overriding;
 pub mod pace;
 pub mod placement;
 pub mod pod;

@@ -16,6 +16,7 @@ pub mod mutant;
 pub mod native;
 pub mod node;
 pub mod overrides;
+pub mod overriding;
 pub mod partition;
 pub mod pool;
 pub mod proof;

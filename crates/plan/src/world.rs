@@ -19,7 +19,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use crate::census::Census;
-use crate::daemonset::overriding::{GroupRules, Overriding};
 use crate::fit::Node;
 use crate::group::Rule;
 use crate::group::binding::Pair;
@@ -27,6 +26,7 @@ use crate::group::edition::Edition;
 use crate::group::standing::placed;
 use crate::group::workload::{Groups, Named, Workload, overrides, plan as plan_workload, unused};
 use crate::overrides::Overrides;
+use crate::overriding::{GroupRules, Overriding};
 use crate::pool::{Replacements, plan_daemon, plan_set};
 use crate::variant::{ObjectName, Plan, Reason, Spread, Warning, fail_unselected};
 use crate::{daemonset, native};

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::layout::Proof;
-use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::revision::{Settled, object, settle};
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
+use dapple_plan::overriding::Overriding;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::claim::{is_adoptable, is_orphan, is_released, is_selected, with_hashes_of_their_own};
 use super::known::{Past, Sources, VariantsOfRevisions, current, variants};
-use super::policies::{Asked, WAITING};
 use super::{NODE_LABEL_PATCHES, Set, SetRevision};
 use crate::gates::Gates;
+use crate::overriding::{Asked, WAITING};
 use crate::slim::{Interner, Node, Pod, Revision, read};
 
 /// The part of a cluster that the rollout of a DaemonSet follows from. What belongs to others is passed over.

@@ -5,11 +5,11 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 
 use super::Set;
-use super::policies::Policies;
 use super::report::Reporter;
 use crate::caches::Subscription;
 use crate::env::Env;
 use crate::history::History;
+use crate::overriding::Policies;
 use crate::slim::{Node, Pod, Revision};
 use crate::writes::outcome::Writer;
 

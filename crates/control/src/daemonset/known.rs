@@ -10,7 +10,6 @@ use dapple_plan::daemonset::desired::{Rendered, Variants};
 use dapple_plan::daemonset::fleet::Fleet;
 use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
-use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::placement::Prospect;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::renderings::Renderings;
@@ -19,11 +18,12 @@ use dapple_plan::daemonset::status::Problem;
 use dapple_plan::daemonset::touched::{SOAK_ANNOTATION, soak};
 use dapple_plan::fit;
 use dapple_plan::mutant::{Mutant, is_on};
+use dapple_plan::overriding::Overriding;
 use jiff::Timestamp;
 
 use super::pod::{hash_label, pod_state};
-use super::policies::Asked;
 use super::{Set, SetRevision};
+use crate::overriding::Asked;
 use crate::slim::{Node, Pod};
 
 /// Renderings of the newest revision and of the one that nodes are held back at, by name, each with the version of the

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Set;
 use super::known::{Known, Past, VariantsOfRevisions};
-use super::policies::Asked;
+use crate::overriding::Asked;
 use crate::slim::Key;
 use crate::writes::ledger::Ledger;
 

@@ -12,10 +12,10 @@ use super::io::Io;
 use super::known::{Sources, prospect, revisions, variants};
 use super::memory::{Memory, View};
 use super::pod::{hash_label, pod_state};
-use super::policies::Asked;
 use super::proof::{proof_of, rendering_problems};
 use super::subscribe::{Changes, News};
 use super::{Set, SetRevision};
+use crate::overriding::Asked;
 use crate::slim::{Key, Node, Pod};
 
 /// Takes what has changed since, our own writes that have come back among it.

@@ -11,19 +11,19 @@ use dapple_edit::daemonset::place_of;
 use dapple_edit::edit::EditError;
 use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::daemonset::layout::Proof;
-use dapple_plan::daemonset::overriding::Overriding;
 use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fit;
+use dapple_plan::overriding::Overriding;
 use dapple_plan::proof::{Answer, Answers, is_to_ask};
 use tokio::time::Instant;
 
 use super::io::Io;
 use super::known::VariantsOfRevisions;
 use super::pod::hash_label;
-use super::policies::WAITING;
 use super::{Set, SetRevision};
+use crate::overriding::WAITING;
 use crate::proof::ask;
 use crate::slim::{Node, Pod};
 

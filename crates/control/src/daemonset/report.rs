@@ -7,10 +7,10 @@ use dapple_plan::daemonset::desired::{Unrendered, Variants};
 use dapple_plan::fit;
 use tokio::time::Instant;
 
+use super::Set;
 use super::metrics::PatchMetrics;
-use super::{Set, SetWire};
 use crate::observed::KindWire;
-use crate::slim::{Key, Node, Pod};
+use crate::slim::{Key, Node, Pod, SetWire};
 use crate::writes::client::in_words;
 use crate::writes::events::{EventType, Recorder, Report};
 

@@ -3,18 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dapple_api::group::OverridePolicySpec;
 use dapple_plan::daemonset::reads::{Readers, Reads};
-use dapple_plan::group::binding::Pair;
 
-use super::cache::selected;
+use super::NAME;
 use super::claim::selects;
-use super::{NAME, Set};
 use crate::caches::store::{Change, Store};
-use crate::group::{Group, Policy};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
-use crate::slim::{Key, Node, Pod, Revision};
+use crate::slim::{Key, Node, Pod, Revision, Set, selected};
 
 /// What changed for one set.
 #[derive(Debug, Default)]
@@ -187,32 +183,8 @@ impl News {
         }
     }
 
-    /// A policy concerns the sets that ask for it.
-    pub(super) fn on_policy(self: Arc<Self>) -> impl FnMut(&Change<Policy<OverridePolicySpec>>) + Send + 'static {
-        move |change| {
-            let said = |policy: &Option<Arc<Policy<OverridePolicySpec>>>| {
-                policy.as_ref().map(|policy| (policy.spec.clone(), policy.is_suspended))
-            };
-            let key = match change {
-                Change::Object { old, new, .. } if said(old) == said(new) => return,
-                Change::Object { key, .. } | Change::Malformed { key, .. } => key,
-            };
-            self.tell_asking(&Set::asking(Pair::Override, &key.namespace, &key.name));
-        }
-    }
-
-    /// Which nodes a group has concerns all sets that ask for a policy. Its status, which names them, concerns nobody.
-    pub(super) fn on_group(self: Arc<Self>) -> impl FnMut(&Change<Group>) + Send + 'static {
-        move |change| {
-            let said = |group: &Option<Arc<Group>>| group.as_ref().map(|group| group.spec().clone());
-            if !matches!(change, Change::Object { old, new, .. } if said(old) == said(new)) {
-                self.tell_asking(Set::OVERRIDDEN);
-            }
-        }
-    }
-
-    /// Tells sets that ask for policies.
-    fn tell_asking(&self, value: &str) {
+    /// What policies or groups say concerns the sets that are found by policy under this value.
+    pub(super) fn on_policies(&self, value: &str) {
         for set in self.sets.find(Set::BY_POLICY, value) {
             self.tell(&set.meta.key, Urgency::Change, |changes| changes.is_stale = true);
         }

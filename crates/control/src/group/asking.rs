@@ -10,9 +10,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::daemonset::Set;
 use crate::observed::Wire;
-use crate::slim::{Cached, Index, Interner, Key, Meta, Pod, StringMap};
+use crate::slim::{Cached, Index, Interner, Key, Meta, Pod, Set, StringMap};
 
 /// A workload of any kind.
 #[derive(Debug)]
@@ -184,11 +183,11 @@ impl Asking {
     /// Of a DaemonSet of ours. Nothing that can ask is above it, so it counts as nobody's.
     pub(super) fn of_set(set: &Set) -> Self {
         Self {
-            meta: set.meta().clone(),
-            labels: set.policies().clone(),
+            meta: set.meta.clone(),
+            labels: set.policies.clone(),
             owner: None,
-            generation: set.generation(),
-            is_terminating: set.is_terminating(),
+            generation: set.generation,
+            is_terminating: set.is_terminating,
         }
     }
 

@@ -19,13 +19,12 @@ use super::application::{Applicant, ApplicationKey, Applications, Asking, is_new
 use super::policy::{Policy, PolicySpec};
 use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
-use crate::daemonset::Set;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
 use crate::metrics::Metrics;
 use crate::observed::Observed;
 use crate::queue::{Ended, Queue, Urgency};
-use crate::slim::{Cached, Key};
+use crate::slim::{Key, Set};
 use crate::worker::Reconcile;
 use crate::writes::events::{EventType, Recorder, Report};
 use crate::writes::outcome::{Outcome, Writer};
@@ -280,6 +279,6 @@ fn follow<S: PolicySpec>(context: &ControllerContext, pair: Pair, adder: Adder) 
         let Some(applications) = adder.applications().filter(|_| Policy::is_news(change)) else { return };
         applications.asking_for(pair, &key.namespace, &key.name).into_iter().for_each(|at| adder.add(at));
         let sets = adder.sets.find(Set::BY_POLICY, &Set::asking(pair, &key.namespace, &key.name));
-        sets.iter().for_each(|set| adder.add(ApplicationKey { kind: DAEMON_SET.at, key: set.meta().key.clone() }));
+        sets.iter().for_each(|set| adder.add(ApplicationKey { kind: DAEMON_SET.at, key: set.meta.key.clone() }));
     })
 }

@@ -12,8 +12,8 @@ use dapple_edit::meaning::{NEWEST_FORM, hash_in_form};
 use dapple_edit::render::render_unnamed;
 use serde_json::Value;
 
-use super::overriding::Overriding;
 use crate::fit::{Fit, Misfit, Node, Reach};
+use crate::overriding::Overriding;
 
 /// So many renderings are tried for a hash that nobody knows.
 const MOST_TRIED: usize = 4096;

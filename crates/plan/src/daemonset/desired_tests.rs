@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use dapple_api::group::NodeGroupSpec;
 use serde_json::json;
 
-use super::super::overriding::GroupRules;
 use super::*;
+use crate::overriding::GroupRules;
 
 fn variants() -> Variants {
     variants_of("revision", NEWEST_FORM, json!({}))

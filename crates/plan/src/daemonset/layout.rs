@@ -182,9 +182,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::cell::{Hold, NodeState};
-    use super::super::overriding::Overriding;
     use super::*;
     use crate::daemonset::revision::spec_of;
+    use crate::overriding::Overriding;
 
     type Map = BTreeMap<String, String>;
 
