@@ -17,7 +17,8 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::SelectorForgotten | Mutant::SeatGivenTwice | Mutant::NumberForgotten | Mutant::StartForgotten => {
             &[GROUP]
         }
-        Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget => &[GROUP],
+        Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
+        Mutant::MoveWithoutTarget | Mutant::JobsMoved => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_api::kinds::{KindInfo, POD, find_native};
+use dapple_api::kinds::{KindInfo, NATIVE_JOB, POD, find_native};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::repair::MOVED;
+use dapple_plan::mutant::{Mutant, is_on};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{Application, PODS_LABELLED, group_of, policies, policy};
@@ -128,7 +129,8 @@ impl Applications {
     pub(super) fn makes_others(&self, kind: KindInfo) -> bool {
         let all = self.workloads.all();
         let is_listed = all.iter().any(|known| known.kind == kind && known.is_listed);
-        is_listed || MOVED.contains(&kind.kind) && find_native(kind.group, kind.kind).is_some()
+        let is_job = kind == NATIVE_JOB.at && is_on(Mutant::JobsMoved);
+        is_listed || is_job || MOVED.contains(&kind.kind) && find_native(kind.group, kind.kind).is_some()
     }
 
     /// The field of an object of a kind that users have listed that says how many pods it should have. None of other kinds.

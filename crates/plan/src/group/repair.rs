@@ -209,11 +209,17 @@ pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usi
     let down = (missing + (0..pods.len()).filter(is_down).count()).max(desired.saturating_sub(*available));
     moves.retain(|known| !pods[known.pod].is_protected);
     moves.sort_by_key(|known| pods[known.pod].is_available);
+    let (groups, _) = counted(division, pods);
     let may_go = |known: &Move| {
-        let away = if pods[known.pod].is_available { down } else { well_placed_down };
+        let is_beside = |pod: &usize| groups[*pod] == groups[known.pod];
+        let away = match pods[known.pod].is_available {
+            true if is_on(Mutant::BudgetPerGroup) => (0..pods.len()).filter(is_down).filter(is_beside).count(),
+            true => down,
+            false => well_placed_down,
+        };
         away < *most_away || is_on(Mutant::MoveWithoutBudget)
     };
-    let helps = |known: &Move| fits(&pods[known.pod], known.to);
+    let helps = |known: &Move| fits(&pods[known.pod], known.to) || is_on(Mutant::MoveWithoutTarget);
     let mut is_held = false;
     for known in moves {
         if !may_go(&known) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dapple_api::group::NodeGroupSpec;
-use dapple_api::kinds::NATIVE_DAEMON_SET;
+use dapple_api::kinds::{NATIVE_DAEMON_SET, NATIVE_JOB};
 use serde_json::{Value, json};
 
 use super::costs::SEAT;
@@ -12,6 +12,7 @@ use super::edition::{EDITION, Edition};
 use super::placing::{GATE, selector};
 use super::repair::PodState;
 use super::workload::Groups;
+use crate::mutant::{Mutant, is_on};
 
 /// Annotations by which people say that a pod must not be evicted, with their values.
 pub const PROTECTED: [(&str, &str); 2] =
@@ -88,6 +89,9 @@ fn is_ready(pod: &Value) -> bool {
 pub fn is_rolling_out(workload: &Value) -> bool {
     let number = |path: &str| workload.pointer(path).and_then(Value::as_i64);
     let is_observed = number("/status/observedGeneration") >= number("/metadata/generation");
+    if workload["kind"] == NATIVE_JOB.at.kind {
+        return !is_on(Mutant::JobsMoved);
+    }
     if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
         let desired = number("/status/desiredNumberScheduled");
         let has_all =
