@@ -45,6 +45,7 @@ mod marks;
 mod metrics;
 mod notes;
 mod owner;
+mod pacer;
 mod placing;
 mod policy;
 mod quiet;

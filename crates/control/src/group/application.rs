@@ -288,6 +288,11 @@ impl Applications {
         self.workloads.all().iter().find(|known| known.kind == kind).cloned()
     }
 
+    /// The workload that controls a pod, and its kind.
+    pub(super) fn owner_of(&self, pod: &Pod) -> Option<(KindInfo, Asking)> {
+        self.by_uid(&pod.meta.key.namespace, pod.owner.as_ref()?)
+    }
+
     /// The workload of this UID, and its kind. One of another namespace is nobody's owner, whatever a reference says.
     pub(super) fn by_uid(&self, namespace: &str, uid: &str) -> Option<(KindInfo, Asking)> {
         self.workloads.all().iter().find_map(|known| {

@@ -25,9 +25,11 @@ use tracing::info;
 
 use super::application::{Applicant, ApplicationKey, Applications, is_served};
 use super::owner::{OwnerKey, is_gated, is_live, number_label, pods_of};
+use super::pacer::Pacer;
 use super::policy::Policy;
-use super::seated::Stores;
-use super::standing::pods_of_application;
+use super::seated::{StoreSubscriptions, Stores};
+use super::standing::{Standing, pods_of_application, state_of};
+use super::turns::Availability;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
@@ -57,9 +59,8 @@ pub(super) struct Costs {
     stores: Stores,
     /// What costs of an owner's pods followed from when it was last looked at, and since when.
     seen: Mutex<BTreeMap<OwnerKey, (u64, Instant)>>,
-    /// When the next write may be.
-    next_write: Mutex<Option<Instant>>,
-    subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
+    pacer: Pacer,
+    subscriptions: StoreSubscriptions,
 }
 
 /// What becomes of the costs of an owner's pods.
@@ -91,14 +92,15 @@ impl Costs {
             })
         });
         let told = adder.clone();
-        let subscriptions = (
-            pods.subscribe(&context.stop, move |change| on_pod(&told, change)),
-            nodes.subscribe(&context.stop, |_| {}),
-            groups.subscribe(&context.stop, |_| {}),
-        );
+        let subscriptions = StoreSubscriptions {
+            pods: pods.subscribe(&context.stop, move |change| on_pod(&told, change)),
+            nodes: nodes.subscribe(&context.stop, |_| {}),
+            groups: groups.subscribe(&context.stop, |_| {}),
+        };
         let asking = Arc::downgrade(&applications);
         let on_policy = move |change: &Change<Policy<PropagationPolicySpec>>| {
-            let (Change::Object { key, .. }, Some(applications)) = (change, asking.upgrade()) else { return };
+            let asking = asking.upgrade().filter(|_| Policy::is_news(change));
+            let (Change::Object { key, .. }, Some(applications)) = (change, asking) else { return };
             let asking = applications.asking_for(Pair::Propagation, &key.namespace, &key.name);
             asking.iter().for_each(|at| adder.add_pods_of(&applications, at));
         };
@@ -110,7 +112,7 @@ impl Costs {
             applications,
             stores,
             seen: Mutex::default(),
-            next_write: Mutex::default(),
+            pacer: Pacer::new(BETWEEN_WRITES),
             subscriptions,
         };
         (Arc::new(controller), queue)
@@ -165,23 +167,10 @@ impl Costs {
     /// The seats that pods of an owner get by a policy in place of those that they have. None while some are misplaced, or wait.
     fn changes(&self, pods: &[Arc<Pod>], policy: &Policy<PropagationPolicySpec>) -> Vec<(Arc<str>, usize)> {
         let Some(mut division) = Division::of(&policy.spec) else { return Vec::new() };
-        let groups = division.groups().to_vec();
-        let number_of = |group: &str| groups.iter().position(|known| known.eq_ignore_ascii_case(group));
-        let state = |pod: &Arc<Pod>| {
-            let group = pod.labels.get(GATE);
-            let near = if group.is_some() { Vec::new() } else { self.near(pod, &groups) };
-            PodState {
-                name: pod.meta.key.name.clone(),
-                group: group.and_then(number_of),
-                near,
-                ordinal: None,
-                seat: seat_of(&pod.annotations),
-                is_available: true,
-                is_gated: is_gated(pod),
-                is_protected: false,
-            }
-        };
-        let states: Vec<PodState> = pods.iter().map(state).collect();
+        // Whether they are available, and which number they have, makes no difference to costs.
+        let available = Availability { min_ready: 0, now: 0 };
+        let standing = Standing { stores: &self.stores, division: &division, start: 0, available };
+        let states: Vec<PodState> = pods.iter().map(|pod| state_of(&standing, None, pod)).collect();
         if states.iter().any(|pod| pod.is_gated) || !misplaced(&mut division, &states).is_empty() {
             return Vec::new();
         }
@@ -194,25 +183,9 @@ impl Costs {
         reseated(&mut division, &seated.collect::<Vec<_>>())
     }
 
-    fn near(&self, pod: &Pod, groups: &[Arc<str>]) -> Vec<usize> {
-        let near = self.stores.groups_of(pod, groups);
-        (0..groups.len()).filter(|group| near.contains(&groups[*group])).collect()
-    }
-
-    /// Waits for the next turn to write.
-    async fn take_turn(&self) {
-        let turn = {
-            let mut next = lock(&self.next_write);
-            let turn = next.unwrap_or_else(Instant::now).max(Instant::now());
-            *next = Some(turn + BETWEEN_WRITES);
-            turn
-        };
-        tokio::time::sleep_until(turn).await;
-    }
-
     /// Writes annotations onto the very version of a pod that was looked at.
     async fn write(&self, pod: &Pod, annotations: Value) -> Result<Ended, kube::Error> {
-        self.take_turn().await;
+        self.pacer.turn().await;
         let (key, meta) = (&pod.meta.key, &pod.meta);
         let only = json!({"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "annotations": annotations});
         let api = Api::<v1::Pod>::namespaced(self.client.clone(), &key.namespace);
@@ -285,10 +258,7 @@ impl Reconcile for Costs {
     const NAME: &'static str = "group-costs";
 
     async fn ready(&self, term: u64) {
-        let (pods, nodes, groups) = &self.subscriptions;
-        pods.synced(term).await;
-        nodes.synced(term).await;
-        groups.synced(term).await;
+        self.subscriptions.synced(term).await;
         self.propagations.synced(term).await;
         self.applications.synced(term).await;
     }

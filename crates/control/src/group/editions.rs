@@ -2,7 +2,7 @@
 //! server takes it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
 use dapple_api::kinds::NATIVE_JOB;
@@ -148,9 +148,10 @@ impl Editioner {
             let Some(mut editions) = self.of_policy(world.applications, at, &policy, groups).await? else {
                 return Ok(None);
             };
-            self.hold(world, (at, asking), &policy, (groups, &mut editions)).await?;
-            // What it keeps was proved when it was the newest, perhaps by another leader.
-            self.prove(at, &policy, groups, &mut editions).await?;
+            if self.hold(world, (at, asking), &policy, (groups, &mut editions)).await? {
+                // What groups keep was proved when it was the newest, perhaps by another leader.
+                self.prove(at, &policy, groups, &mut editions).await?;
+            }
             unrendered.extend(editions.unrendered.clone());
             by_policy.insert(key.name, editions);
         }
@@ -159,25 +160,24 @@ impl Editioner {
         Ok(Some(EditionsOfOwner { by_policy, unrendered, are_kept }))
     }
 
-    /// Has groups of an application keep earlier editions whose turn has not come.
+    /// Has groups of an application keep earlier editions whose turn has not come. Tells whether some do.
     async fn hold(
         &self,
         world: World<'_>,
         (at, asking): (&OwnerKey, &Asking),
         policy: &Policy<OverridePolicySpec>,
         (groups, editions): (&[Arc<str>], &mut Editions),
-    ) -> Result<(), kube::Error> {
+    ) -> Result<bool, kube::Error> {
         let namespace = &at.namespace;
         let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind);
         let template = self.templates.get(&self.client, world.applications, at).await?;
         // Pods of the others are never changed once they are placed.
         let (true, Some(template)) = (kind.is_some_and(|kind| world.applications.makes_others(kind)), template) else {
-            return Ok(());
+            return Ok(false);
         };
         let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
         let pods = || pods_of_application(world.applications, world.pods, namespace, asking);
-        self.turns.hold(&asking.meta.uid, policy, pods, available, (groups, editions));
-        Ok(())
+        Ok(self.turns.hold(&asking.meta.uid, policy, pods, available, (groups, editions)))
     }
 
     /// What a policy makes of an owner's pods in these groups: of each the newest edition that the API server takes.
@@ -210,8 +210,13 @@ impl Editioner {
         for group in groups.iter().filter(|group| !editions.unrendered.contains_key(*group)).collect::<Vec<_>>() {
             loop {
                 let edition = editions.of_group(group);
-                let (Some(name), Ok(rendering)) = (&edition.name, edition.render(&template)) else { break };
+                let Some(name) = &edition.name else { break };
                 let meaning: Arc<str> = Arc::from(format!("{at} {name} {}", policy.meta.uid));
+                // Most are known: nothing is rendered for them.
+                if matches!(self.answers().get(&meaning), Some(Answer::Taken)) {
+                    break;
+                }
+                let Ok(rendering) = edition.render(&template) else { break };
                 let Some(text) = self.refusal(at, meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {
                     break;
@@ -219,6 +224,10 @@ impl Editioner {
             }
         }
         Ok(())
+    }
+
+    fn answers(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Answer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Why pods of this rendering would not be taken, or are not known to be.
@@ -229,19 +238,18 @@ impl Editioner {
         rendering: &Value,
     ) -> Result<Option<String>, kube::Error> {
         let now = self.env.now().as_second();
-        let answers = || self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_to_ask(&answers(), &meaning, now) {
+        if is_to_ask(&self.answers(), &meaning, now) {
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": rendering["metadata"], "spec": rendering["spec"]});
             pod["metadata"]["generateName"] = "dapple-dry-run-".into();
             let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.namespace);
             let answer = ask(&Writer::new(&self.client, &pods), &pod, &self.env).await?;
-            let mut answers = answers();
+            let mut answers = self.answers();
             if answers.len() >= MOST_ANSWERS {
                 answers.clear();
             }
             answers.insert(meaning.clone(), answer);
         }
-        Ok(match answers().get(&meaning) {
+        Ok(match self.answers().get(&meaning) {
             Some(Answer::Taken) => None,
             Some(Answer::Refused { text, .. }) => Some(format!("the API server refuses such pods: {text}")),
             Some(Answer::None { text, .. }) => {

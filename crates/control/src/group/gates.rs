@@ -26,14 +26,6 @@ impl Gates {
         Writer::new(&self.client, &Api::<v1::Pod>::namespaced(self.client.clone(), &pod.meta.key.namespace))
     }
 
-    /// The pod as the API server has it, if it is the version that was decided on.
-    pub(super) async fn whole(&self, pod: &Pod) -> Result<Option<Value>, kube::Error> {
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &pod.meta.key.namespace, &POD);
-        let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
-        let version = pod.meta.version.to_string();
-        Ok(found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version)))
-    }
-
     /// Writes to a pod what takes its gate off. Safe to repeat: it names the version that was decided on.
     pub(super) async fn open(&self, pod: &Pod, opening: &Value) -> Outcome {
         let outcome = self.writer(pod).patch(&pod.meta.key.name, None, &Patch::Strategic(opening)).await;
@@ -51,6 +43,14 @@ impl Gates {
         }
         outcome
     }
+}
+
+/// A pod as the API server has it, if it is the version that was decided on.
+pub(super) async fn whole(client: &Client, pod: &Pod) -> Result<Option<Value>, kube::Error> {
+    let api = Api::<Observed<Value>>::namespaced_with(client.clone(), &pod.meta.key.namespace, &POD);
+    let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
+    let version = pod.meta.version.to_string();
+    Ok(found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version)))
 }
 
 /// What takes the gate off a pod, with its labels, its place, and what it lacks of its edition.

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::pacer::Pacer;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
@@ -46,7 +47,7 @@ pub(super) struct NodeLabels {
     /// The term in which that was seen.
     term: AtomicU64,
     /// When the next write may be.
-    next_write: Mutex<Option<Instant>>,
+    pacer: Pacer,
 }
 
 impl NodeLabels {
@@ -62,8 +63,8 @@ impl NodeLabels {
         let (groups, nodes) = (groups.subscribe(&context.stop, on_group), nodes.subscribe(&context.stop, on_node));
         let pods = pods.subscribe(&context.stop, move |change| on_pod(&adder, change));
         let client = context.client.clone();
-        let (leaving, term, next_write) = (Mutex::default(), AtomicU64::default(), Mutex::default());
-        (Arc::new(Self { client, groups, nodes, pods, known, leaving, term, next_write }), queue)
+        let (leaving, term, pacer) = (Mutex::default(), AtomicU64::default(), Pacer::new(BETWEEN_WRITES));
+        (Arc::new(Self { client, groups, nodes, pods, known, leaving, term, pacer }), queue)
     }
 
     /// Labels of groups that pods on a node select on.
@@ -99,17 +100,6 @@ impl NodeLabels {
         let (due, waiting): (Vec<_>, Vec<_>) = due.partition(|(_, wait)| wait.is_zero());
         *remove = due.into_iter().map(|(label, _)| label).collect();
         waiting.into_iter().map(|(_, wait)| wait).min()
-    }
-
-    /// Waits for the next turn to write.
-    async fn take_turn(&self) {
-        let turn = {
-            let mut next = lock(&self.next_write);
-            let turn = next.unwrap_or_else(Instant::now).max(Instant::now());
-            *next = Some(turn + BETWEEN_WRITES);
-            turn
-        };
-        tokio::time::sleep_until(turn).await;
     }
 
     /// Writes labels onto the very version that was looked at.
@@ -163,7 +153,7 @@ impl Reconcile for NodeLabels {
             change.remove.retain(|label| still.contains(label));
         }
         if !change.is_empty() {
-            self.take_turn().await;
+            self.pacer.turn().await;
             if let Ended::Failed = self.write(&node, &change).await? {
                 return Ok(Ended::Failed);
             }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_plan::group::binding::Pair;
-use dapple_plan::group::is_member;
 
 use super::Group;
 use super::application::{Applicant, ApplicationKey, Applications};
 use super::metrics::GroupMetrics;
 use super::owner::is_gated;
 use super::policy::{Policy, PolicyKey, PolicySpec};
+use super::quiet::joined_or_left;
 use crate::caches::store::{Change, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
@@ -109,8 +109,7 @@ pub(super) fn on_pod(
             PolicyKey::asked_by(&key.namespace, |label| pod.labels.get_shared(label)).for_each(|at| marks.add(at));
         }
         let (Some(applications), Some(pod)) = (marks.applications(), new.as_ref().or(old.as_ref())) else { return };
-        let owner = pod.owner.as_ref().and_then(|uid| applications.by_uid(&key.namespace, uid));
-        let Some((_, owner)) = owner else { return };
+        let Some((_, owner)) = applications.owner_of(pod) else { return };
         if let Applicant::Is(asking) = applications.application_of(&owner) {
             PolicyKey::asked_by(&key.namespace, |label| asking.labels.get_shared(label)).for_each(|at| marks.add(at));
         }
@@ -135,22 +134,7 @@ pub(super) fn on_policy<S: PolicySpec>(pair: Pair, marks: Marks) -> impl FnMut(&
 
 /// What a change of a node means: pods on it may be in other groups.
 pub(super) fn on_node(marks: Marks, groups: Arc<Store<Group>>) -> impl FnMut(&Change<Node>) + Send + 'static {
-    move |change| {
-        let Change::Object { old, new, .. } = change else { return };
-        if old.as_ref().map(|node| &node.labels) == new.as_ref().map(|node| &node.labels) {
-            return;
-        }
-        let mut changed = Vec::new();
-        groups.for_each(|group| {
-            let has = |node: &Option<Arc<Node>>| {
-                node.as_ref().is_some_and(|node| is_member(&group.spec, node.name(), &node.labels))
-            };
-            if has(old) != has(new) {
-                changed.push(group.meta.key.name.clone());
-            }
-        });
-        changed.iter().for_each(|group| marks.add_of_group(group));
-    }
+    move |change| joined_or_left(&groups, change).iter().for_each(|group| marks.add_of_group(group))
 }
 
 /// What a change of a group means: it may have come or gone, or have other nodes.

@@ -28,7 +28,7 @@ use super::metrics::GroupMetrics;
 use super::owner::{GATED, GATED_BY_OWNER, Owner, OwnerKey, is_live};
 use super::policy::Policy;
 use super::rooms::{Rooms, UNBOUND};
-use super::seated::{Decided, Facts, Seatings, Stores};
+use super::seated::{Decided, Facts, Seatings, StoreSubscriptions, Stores};
 use super::versions::Versions;
 use super::waits::Waits;
 use super::{BACKOFF, Group};
@@ -72,7 +72,7 @@ pub(super) struct Placements {
     in_doubt: Mutex<BTreeMap<Key, Doubt>>,
     /// The term in which pods are placed, for those who put pods behind the gate.
     places: Signal,
-    subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
+    subscriptions: StoreSubscriptions,
 }
 
 /// A write to a pod of which nobody knows whether it was done.
@@ -106,11 +106,11 @@ impl Placements {
         let stores = Stores { pods: pods.store(), nodes: nodes.store(), groups: groups.store() };
         let seatings = Arc::new(Seatings::new(stores.clone()));
         let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone(), pods: stores.pods.clone() };
-        let subscriptions = (
-            pods.subscribe(&context.stop, on_pod(seatings.clone(), adder.clone())),
-            nodes.subscribe(&context.stop, on_node(seatings.clone(), adder.clone())),
-            groups.subscribe(&context.stop, on_group(seatings.clone(), adder.clone())),
-        );
+        let subscriptions = StoreSubscriptions {
+            pods: pods.subscribe(&context.stop, on_pod(seatings.clone(), adder.clone())),
+            nodes: nodes.subscribe(&context.stop, on_node(seatings.clone(), adder.clone())),
+            groups: groups.subscribe(&context.stop, on_group(seatings.clone(), adder.clone())),
+        };
         let (told, counted) = (adder.clone(), counted_gated(context, &stores.pods));
         let controller = Self {
             client: context.client.clone(),
@@ -299,10 +299,7 @@ impl Reconcile for Placements {
     const NAME: &'static str = PLACEMENTS;
 
     async fn ready(&self, term: u64) {
-        let (pods, nodes, groups) = &self.subscriptions;
-        pods.synced(term).await;
-        nodes.synced(term).await;
-        groups.synced(term).await;
+        self.subscriptions.synced(term).await;
         self.propagations.synced(term).await;
         self.overrides.synced(term).await;
         self.editions.versions.synced(term).await;

@@ -37,18 +37,9 @@ impl Quiet {
 
     /// A node has come, gone, or got other labels.
     pub(super) fn on_node(&self, change: &Change<Node>) {
-        let Change::Object { old, new, .. } = change else { return };
-        if old.as_ref().map(|node| &node.labels) == new.as_ref().map(|node| &node.labels) {
-            return;
+        for group in joined_or_left(&self.groups, change) {
+            self.changed().insert(group, Instant::now());
         }
-        self.groups.for_each(|group| {
-            let has = |node: &Option<Arc<Node>>| {
-                node.as_ref().is_some_and(|node| is_member(&group.spec, node.name(), &node.labels))
-            };
-            if has(old) != has(new) {
-                self.changed().insert(group.meta.key.name.clone(), Instant::now());
-            }
-        });
     }
 
     /// A group has come, gone, or asks for other nodes.
@@ -58,4 +49,22 @@ impl Quiet {
             self.changed().insert(key.name.clone(), Instant::now());
         }
     }
+}
+
+/// The groups that a node has joined or left.
+pub(super) fn joined_or_left(groups: &Store<Group>, change: &Change<Node>) -> Vec<Arc<str>> {
+    let mut changed = Vec::new();
+    let Change::Object { old, new, .. } = change else { return changed };
+    if old.as_ref().map(|node| &node.labels) == new.as_ref().map(|node| &node.labels) {
+        return changed;
+    }
+    groups.for_each(|group| {
+        let has = |node: &Option<Arc<Node>>| {
+            node.as_ref().is_some_and(|node| is_member(&group.spec, node.name(), &node.labels))
+        };
+        if has(old) != has(new) {
+            changed.push(group.meta.key.name.clone());
+        }
+    });
+    changed
 }

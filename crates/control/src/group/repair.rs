@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
+use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
@@ -27,7 +28,7 @@ use super::metrics::GroupMetrics;
 use super::owner::OwnerKey;
 use super::policy::Policy;
 use super::quiet::Quiet;
-use super::seated::Stores;
+use super::seated::{StoreSubscriptions, Stores};
 use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
 use super::target::Targets;
 use super::template::Template;
@@ -71,7 +72,9 @@ pub(super) struct Repairs {
     pub(super) stores: Stores,
     pub(super) editions: Editioner,
     pub(super) budget: Budget,
-    subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
+    /// How often it was asked which volumes a pod has: others are asked about next.
+    asked: AtomicUsize,
+    subscriptions: StoreSubscriptions,
 }
 
 /// An application's pods, all of one revision.
@@ -121,17 +124,17 @@ impl Repairs {
         let (of_nodes, of_groups) = (quiet.clone(), quiet.clone());
         let mut wake_by_node = on_node(&applications, stores.pods.clone(), waker.clone());
         let mut wake_by_group = on_group(&applications, waker.clone());
-        let subscriptions = (
-            pods.subscribe(&context.stop, on_pod(&applications, waker.clone())),
-            nodes.subscribe(&context.stop, move |change| {
+        let subscriptions = StoreSubscriptions {
+            pods: pods.subscribe(&context.stop, on_pod(&applications, waker.clone())),
+            nodes: nodes.subscribe(&context.stop, move |change| {
                 of_nodes.on_node(change);
                 wake_by_node(change);
             }),
-            groups.subscribe(&context.stop, move |change| {
+            groups: groups.subscribe(&context.stop, move |change| {
                 of_groups.on_group(change);
                 wake_by_group(change);
             }),
-        );
+        };
         let of_propagations = on_policy(&applications, Pair::Propagation, waker.clone());
         let versions = Versions::subscribe(&context.caches, &context.stop, |_| {});
         let controller = Self {
@@ -146,6 +149,7 @@ impl Repairs {
             stores,
             editions: Editioner::new(context.client.clone(), context.env.clone(), versions),
             budget: Budget::new(context.repair, quiet),
+            asked: AtomicUsize::default(),
             subscriptions,
         };
         (Arc::new(controller), queue)
@@ -182,7 +186,8 @@ impl Repairs {
 
     /// How the pods of an application stand with a policy.
     fn states(&self, at: &ApplicationKey, view: &View, division: &Division) -> Vec<PodState> {
-        let standing = Standing { stores: &self.stores, division, template: &view.template, available: view.available };
+        let (start, available) = (view.template.start, view.available);
+        let standing = Standing { stores: &self.stores, division, start, available };
         let uid = view.owner.uid();
         let kind = uid.and_then(|uid| self.applications.by_uid(&at.key.namespace, uid)).map(|(kind, _)| kind);
         view.pods.iter().map(|pod| state_of(&standing, kind, pod)).collect()
@@ -204,32 +209,30 @@ impl Repairs {
         Ok(found)
     }
 
-    /// Which moves the volumes of pods cannot follow, of the first ones.
+    /// Which moves the volumes of pods cannot follow. Of a few it is asked at each look, of others at the next ones: those that
+    /// cannot move hold up nobody.
     async fn stuck(
         &self,
         at: &ApplicationKey,
-        pods: &[PodState],
+        view: &View,
         moves: &[Move],
         groups: &[Arc<str>],
     ) -> Result<BTreeSet<(Arc<str>, usize)>, kube::Error> {
         let volumes = Volumes { client: &self.client, nodes: &self.stores.nodes, groups: &self.stores.groups };
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &POD);
+        let mut bound: Vec<&Move> = moves.iter().filter(|known| !view.pods[known.pod].claims.is_empty()).collect();
+        let first = self.asked.fetch_add(MOST_ASKED, Ordering::Relaxed).checked_rem(bound.len()).unwrap_or(0);
+        bound.rotate_left(first);
         let mut stuck = BTreeSet::new();
-        for (number, known) in moves.iter().enumerate() {
-            let name = &pods[known.pod].name;
-            // The others' turn comes when these are where they belong.
-            if number >= MOST_ASKED {
-                stuck.insert((name.clone(), known.to));
-                continue;
-            }
-            let Some(pod) = api.get_opt(name).await?.and_then(|found| found.object.ok()) else { continue };
-            let is_free = match volumes.reach(&at.key.namespace, &pod, groups).await? {
-                Reach::All => true,
-                Reach::Only(allowed) => allowed.contains(&known.to),
-                Reach::Unbound(_) => false,
-            };
+        for (number, known) in bound.into_iter().enumerate() {
+            let pod = &view.pods[known.pod];
+            let is_free = number < MOST_ASKED
+                && match volumes.reach_by(&at.key.namespace, &pod.claims, groups).await? {
+                    Reach::All => true,
+                    Reach::Only(allowed) => allowed.contains(&known.to),
+                    Reach::Unbound(_) => false,
+                };
             if !is_free {
-                stuck.insert((name.clone(), known.to));
+                stuck.insert((pod.meta.key.name.clone(), known.to));
             }
         }
         Ok(stuck)
@@ -252,10 +255,9 @@ impl Repairs {
         asking: &Asking,
         policy: &Policy<PropagationPolicySpec>,
         view: &View,
-        division: &mut Division,
+        (division, pods): (&mut Division, &[PodState]),
     ) -> Result<Looked, kube::Error> {
-        let pods = self.states(at, view, division);
-        let moves = misplaced(division, &pods);
+        let moves = misplaced(division, pods);
         if moves.is_empty() {
             return Ok(Looked::Rest(BTreeSet::new()));
         }
@@ -267,8 +269,9 @@ impl Repairs {
         };
         let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
         let targets = self.targets(&moves, division, &view.template.value).await?;
-        let facts = Facts { desired, available, pods, stranded: view.stranded, most_away: policy.most_away };
-        let stuck = self.stuck(at, &facts.pods, &moves, division.groups()).await?;
+        let facts =
+            Facts { desired, available, pods: pods.to_vec(), stranded: view.stranded, most_away: policy.most_away };
+        let stuck = self.stuck(at, view, &moves, division.groups()).await?;
         let fits =
             |pod: &PodState, group: usize| targets.contains(&group) && !stuck.contains(&(pod.name.clone(), group));
         let known = match next(division, &facts, fits) {
@@ -403,10 +406,7 @@ impl Reconcile for Repairs {
     const NAME: &'static str = "group-repairs";
 
     async fn ready(&self, term: u64) {
-        let (pods, nodes, groups) = &self.subscriptions;
-        pods.synced(term).await;
-        nodes.synced(term).await;
-        groups.synced(term).await;
+        self.subscriptions.synced(term).await;
         self.propagations.synced(term).await;
         self.overrides.synced(term).await;
         self.editions.versions.synced(term).await;
@@ -437,21 +437,22 @@ impl Reconcile for Repairs {
         if let Some(rest) = self.budget.note_look(at) {
             return Ok(Ended::Again(rest));
         }
-        let mut division = match policy.as_ref().map(|policy| Division::of(&policy.spec)) {
+        let division = match policy.as_ref().map(|policy| Division::of(&policy.spec)) {
             Some(None) => return Ok(Ended::Done),
             Some(division) => division,
             None => None,
         };
         let Some(view) = self.view(at, &asking).await? else { return Ok(Ended::Again(HELD)) };
+        let mut division = division.map(|division| (self.states(at, &view, &division), division));
         let mut misplaced = BTreeSet::new();
-        if let (Some(policy), Some(division)) = (policy.filter(|policy| !policy.is_suspended), &mut division) {
-            match self.move_next(at, &asking, &policy, &view, division).await? {
+        if let (Some(policy), Some((pods, division))) = (policy.filter(|policy| !policy.is_suspended), &mut division) {
+            match self.move_next(at, &asking, &policy, &view, (division, pods)).await? {
                 Looked::Busy(ended) => return Ok(ended),
                 Looked::Rest(found) => misplaced = found,
             }
         }
-        let places = division.as_mut().map(|division| {
-            let groups = groups_of(division, &self.states(at, &view, division));
+        let places = division.as_mut().map(|(pods, division)| {
+            let groups = groups_of(division, pods);
             let named = view.pods.iter().zip(groups);
             let named =
                 named.filter_map(|(pod, group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone())));

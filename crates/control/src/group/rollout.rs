@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::group::OverridePolicySpec;
-use dapple_api::kinds::{NATIVE_DAEMON_SET, POD};
+use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::{EDITION, images_only};
 use dapple_plan::group::editions::Editions;
@@ -22,13 +22,13 @@ use tracing::info;
 use super::application::{ApplicationKey, Asking};
 use super::budget::{PACE, Step};
 use super::editions::shown;
+use super::gates::whole;
 use super::owner::is_gated;
 use super::policy::Policy;
 use super::repair::{ECHO, Eviction, HELD, NO_TARGET, Repairs, View};
 use super::seated::all_groups_of;
 use super::target::Targets;
 use super::turns::facts;
-use crate::observed::Observed;
 use crate::queue::Ended;
 use crate::slim::{Key, Pod};
 use crate::writes::outcome::{Outcome, Writer};
@@ -132,9 +132,7 @@ impl Repairs {
     }
 
     fn is_on_ready_node(&self, pod: &Pod) -> bool {
-        let node = pod.node.as_ref().filter(|_| pod.is_bound);
-        let node = node.and_then(|name| self.stores.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }));
-        node.is_some_and(|node| node.health == Health::Ready)
+        self.stores.node_of(pod).is_some_and(|node| node.health == Health::Ready)
     }
 
     /// The groups of pods that no policy divides: what they say, else all groups of their node.
@@ -211,11 +209,7 @@ impl Repairs {
         stage: Stage,
     ) -> Result<Ended, kube::Error> {
         let Some(group) = wanted.places.get(&pod.meta.key.name) else { return Ok(Ended::Again(ECHO)) };
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &POD);
-        let found = api.get_opt(&pod.meta.key.name).await?.and_then(|found| found.object.ok());
-        let version = pod.meta.version.to_string();
-        let whole = found.filter(|found| found["metadata"]["resourceVersion"].as_str() == Some(&version));
-        let Some(whole) = whole else { return Ok(Ended::Again(ECHO)) };
+        let Some(whole) = whole(&self.client, pod).await? else { return Ok(Ended::Again(ECHO)) };
         // What cannot be carried over to this pod is had by a new one.
         let carried = wanted.editions.carried(&whole, pod.annotations.get(EDITION), group).ok().flatten();
         let (now, containers) = (self.env.now().to_string(), pod.running());

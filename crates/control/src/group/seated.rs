@@ -12,6 +12,7 @@ use super::Group;
 use super::editions::EditionsOfOwner;
 use super::owner::{OwnerKey, is_gated, is_live, pods_of};
 use super::policy::Policy;
+use crate::caches::Subscription;
 use crate::caches::store::Store;
 use crate::slim::{Key, Node, Pod};
 
@@ -21,6 +22,22 @@ pub(super) struct Stores {
     pub(super) pods: Arc<Store<Pod>>,
     pub(super) nodes: Arc<Store<Node>>,
     pub(super) groups: Arc<Store<Group>>,
+}
+
+/// What keeps them true.
+pub(super) struct StoreSubscriptions {
+    pub(super) pods: Subscription<Pod>,
+    pub(super) nodes: Subscription<Node>,
+    pub(super) groups: Subscription<Group>,
+}
+
+impl StoreSubscriptions {
+    /// Waits until all were told a full view that was begun in this term, or later.
+    pub(super) async fn synced(&self, term: u64) {
+        self.pods.synced(term).await;
+        self.nodes.synced(term).await;
+        self.groups.synced(term).await;
+    }
 }
 
 /// How an owner numbers its pods.
@@ -89,13 +106,15 @@ impl Stores {
         seated.placing.put(&pod.meta.key.name, &facts);
     }
 
+    /// The node that a pod is bound to.
+    pub(super) fn node_of(&self, pod: &Pod) -> Option<Arc<Node>> {
+        let name = pod.node.as_ref().filter(|_| pod.is_bound)?;
+        self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() })
+    }
+
     /// Those of some groups that the node of a pod is in.
     pub(super) fn groups_of(&self, pod: &Pod, among: &[Arc<str>]) -> BTreeSet<Arc<str>> {
-        let name = pod.node.as_ref().filter(|_| pod.is_bound);
-        let Some(node) = name.and_then(|name| self.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }))
-        else {
-            return BTreeSet::new();
-        };
+        let Some(node) = self.node_of(pod) else { return BTreeSet::new() };
         let has_node = |group: &&Arc<str>| {
             let found = self.groups.get(&Key { namespace: Arc::from(""), name: (*group).clone() });
             found.is_some_and(|found| is_member(&found.spec, node.name(), &node.labels))

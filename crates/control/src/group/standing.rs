@@ -15,16 +15,16 @@ use dapple_plan::health::Health;
 use super::application::{Applications, Asking};
 use super::owner::{is_gated, is_live, number_label};
 use super::seated::Stores;
-use super::template::Template;
 use super::turns::Availability;
 use crate::caches::store::Store;
-use crate::slim::{Key, Pod};
+use crate::slim::Pod;
 
 /// What pods are held against.
 pub(super) struct Standing<'a> {
     pub(super) stores: &'a Stores,
     pub(super) division: &'a Division,
-    pub(super) template: &'a Template,
+    /// The number of the first pod, where pods have numbers.
+    pub(super) start: usize,
     pub(super) available: Availability,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
     let said = pod.labels.get(GATE);
     let near = if said.is_some() { BTreeSet::new() } else { standing.stores.groups_of(pod, groups) };
     let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?)).and_then(|number| number.parse().ok());
-    let ordinal = number.and_then(|number: usize| number.checked_sub(standing.template.start));
+    let ordinal = number.and_then(|number: usize| number.checked_sub(standing.start));
     PodState {
         name: pod.meta.key.name.clone(),
         group: said.and_then(number_of),
@@ -76,9 +76,7 @@ pub(super) fn is_protected(pod: &Pod) -> bool {
 pub(super) fn stranded(stores: &Stores, owners: &[Arc<str>]) -> usize {
     let pods = owners.iter().flat_map(|uid| stores.pods.find(Pod::BY_OWNER, uid));
     let is_stranded = |pod: &Arc<Pod>| {
-        let node = pod.node.as_ref().filter(|_| pod.is_bound && pod.leaving_since.is_some());
-        let node = node.and_then(|name| stores.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }));
-        node.is_some_and(|node| node.health != Health::Ready)
+        pod.leaving_since.is_some() && stores.node_of(pod).is_some_and(|node| node.health != Health::Ready)
     };
     pods.filter(is_stranded).count()
 }

@@ -27,9 +27,9 @@ use super::marks::{Marks, STATUSES, on_application, on_group, on_node, on_pod, o
 use super::metrics::GroupMetrics;
 use super::owner::{OwnerKey, is_gated, is_live, number_label};
 use super::policy::{Policy, PolicyKey, PolicySpec};
-use super::seated::Stores;
+use super::seated::{StoreSubscriptions, Stores};
 use super::standing::{Standing, pods_of_application, state_of};
-use super::template::{Template, Templates};
+use super::template::Templates;
 use super::turns::Availability;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
@@ -65,7 +65,7 @@ pub(super) struct Statuses {
     stores: Stores,
     templates: Templates,
     looked: Mutex<BTreeMap<PolicyKey, Instant>>,
-    subscriptions: (Subscription<Pod>, Subscription<Node>, Subscription<Group>),
+    subscriptions: StoreSubscriptions,
 }
 
 /// What asks for a policy.
@@ -92,11 +92,11 @@ impl Statuses {
         let applications =
             Arc::new(Applications::subscribe(&context.caches, &context.stop, on_application(marks.clone())));
         marks.know(&applications);
-        let subscriptions = (
-            pods.subscribe(&context.stop, on_pod(marks.clone(), counted.clone(), stores.pods.clone())),
-            nodes.subscribe(&context.stop, on_node(marks.clone(), stores.groups.clone())),
-            groups.subscribe(&context.stop, on_group(marks.clone())),
-        );
+        let subscriptions = StoreSubscriptions {
+            pods: pods.subscribe(&context.stop, on_pod(marks.clone(), counted.clone(), stores.pods.clone())),
+            nodes: nodes.subscribe(&context.stop, on_node(marks.clone(), stores.groups.clone())),
+            groups: groups.subscribe(&context.stop, on_group(marks.clone())),
+        };
         let controller = Self {
             client: context.client.clone(),
             env: context.env.clone(),
@@ -184,10 +184,9 @@ impl Statuses {
                 true => self.templates.get(&self.client, &self.applications, &owner).await?,
                 false => None,
             };
-            let template =
-                template.unwrap_or_else(|| Arc::new(Template { value: Arc::new(Value::Null), start: 0, min_ready: 0 }));
-            let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
-            let standing = Standing { stores: &self.stores, division, template: &template, available };
+            let (start, min_ready) = template.map_or((0, 0), |template| (template.start, template.min_ready));
+            let available = Availability { min_ready, now: self.env.now().as_second() };
+            let standing = Standing { stores: &self.stores, division, start, available };
             owners.push(pods.iter().map(|pod| state_of(&standing, kind, pod)).collect());
         }
         Ok(owners)
@@ -356,10 +355,7 @@ impl Reconcile for Statuses {
     const NAME: &'static str = STATUSES;
 
     async fn ready(&self, term: u64) {
-        let (pods, nodes, groups) = &self.subscriptions;
-        pods.synced(term).await;
-        nodes.synced(term).await;
-        groups.synced(term).await;
+        self.subscriptions.synced(term).await;
         self.propagations.synced(term).await;
         self.overrides.synced(term).await;
         self.applications.synced(term).await;

@@ -51,7 +51,8 @@ impl Availability {
 }
 
 impl Turns {
-    /// Has groups keep earlier editions whose turn has not come. `pods` are all live ones of the application.
+    /// Has groups keep earlier editions whose turn has not come, and tells whether some do. `pods` are all live ones of the
+    /// application.
     pub(super) fn hold(
         &self,
         application: &Arc<str>,
@@ -59,11 +60,11 @@ impl Turns {
         pods: impl FnOnce() -> Vec<Arc<Pod>>,
         available: Availability,
         (groups, editions): (&[Arc<str>], &mut Editions),
-    ) {
+    ) -> bool {
         let version = (policy.meta.uid.clone(), policy.generation);
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done.get(application) == Some(&version) {
-            return;
+            return false;
         }
         let order = policy.ordered(groups);
         let said = |pod: &Pod| pod.labels.get_shared(GATE).filter(|_| !is_gated(pod));
@@ -73,14 +74,13 @@ impl Turns {
                 done.clear();
             }
             done.insert(application.clone(), version);
-            return;
+            return false;
         }
         let earlier: Vec<Vec<EditionName>> = order.iter().map(|group| editions.earlier(group)).collect();
-        for (group, held) in order.iter().zip(facts.held(&earlier, policy.is_suspended)) {
-            if let Some(name) = held {
-                editions.hold(group, &name);
-            }
-        }
+        let held = order.iter().zip(facts.held(&earlier, policy.is_suspended));
+        let held: Vec<_> = held.filter_map(|(group, name)| Some((group, name?))).collect();
+        held.iter().for_each(|(group, name)| editions.hold(group, name));
+        !held.is_empty()
     }
 }
 

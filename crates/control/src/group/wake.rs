@@ -33,7 +33,7 @@ impl Waker {
 /// The application that a pod is of, if repair may have to do with it.
 fn application_of(applications: &Applications, pod: &Pod) -> Option<ApplicationKey> {
     let namespace = &pod.meta.key.namespace;
-    let (_, owner) = applications.by_uid(namespace, pod.owner.as_ref()?)?;
+    let (_, owner) = applications.owner_of(pod)?;
     let application = match applications.application_of(&owner) {
         Applicant::Is(application) => application,
         // It asks for nothing any more, and its pod is still as a policy had it.

@@ -49,7 +49,7 @@ pub struct Pod {
     pub node_selector: StringMap,
     /// What keeps the scheduler from looking at it.
     pub scheduling_gates: Box<[Arc<str>]>,
-    /// Names of the claims of its volumes, while something keeps the scheduler from looking at it.
+    /// Names of the claims of its volumes.
     pub claims: Box<[Arc<str>]>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
@@ -440,12 +440,12 @@ impl Cached for Pod {
             node: spec.node().map(|node| strings.share(node)),
             is_bound: spec.node_name.is_some(),
             node_selector: StringMap::new(&spec.node_selector, strings),
-            claims: if spec.scheduling_gates.is_empty() {
-                Box::default()
-            } else {
-                let claims = spec.volumes.iter().filter_map(|volume| volume.claim(&meta.key.name));
-                claims.map(|claim| strings.share(&claim)).collect()
-            },
+            claims: spec
+                .volumes
+                .iter()
+                .filter_map(|volume| volume.claim(&meta.key.name))
+                .map(|claim| strings.share(&claim))
+                .collect(),
             scheduling_gates: spec.scheduling_gates.iter().map(|gate| strings.share(&gate.name)).collect(),
             created: seconds(metadata.creation_timestamp),
             phase: strings.share(&status.phase),

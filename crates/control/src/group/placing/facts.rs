@@ -9,6 +9,7 @@ use dapple_plan::room::Requests;
 use serde_json::Value;
 
 use super::super::editions::EditionsOfOwner;
+use super::super::gates::whole;
 use super::super::owner::OwnerKey;
 use super::super::rooms::Rooms;
 use super::super::volumes::{Reach, Volumes};
@@ -53,7 +54,7 @@ impl Placements {
         let mut templates = BTreeMap::new();
         if at.is_nobody() {
             for (name, waiting) in pods {
-                templates.extend(self.gates.whole(&waiting.pod).await?.map(|pod| (name.clone(), Arc::new(pod))));
+                templates.extend(whole(&self.client, &waiting.pod).await?.map(|pod| (name.clone(), Arc::new(pod))));
             }
         } else if let Some(template) = self.editions.templates.get(&self.client, &self.applications, at).await? {
             templates.extend(pods.keys().map(|name| (name.clone(), template.value.clone())));

@@ -15,7 +15,7 @@ use tracing::{debug, info};
 
 use super::super::application::Asking;
 use super::super::editions::EditionsOfOwner;
-use super::super::gates::opening;
+use super::super::gates::{opening, whole};
 use super::super::owner::OwnerKey;
 use super::{Doubt, Placements, Waiting};
 use crate::queue::Ended;
@@ -126,7 +126,7 @@ impl Placements {
         if placement.suits != Suits::Corrected {
             return Ok(Some(Correction::Patch(Map::new())));
         }
-        let Some(whole) = self.gates.whole(pod).await? else { return Ok(None) };
+        let Some(whole) = whole(&self.client, pod).await? else { return Ok(None) };
         let corrected =
             editions.correct(&waiting.asking.labels, &whole, pod.annotations.get(EDITION), &placement.group);
         match corrected {
