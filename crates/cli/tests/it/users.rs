@@ -83,7 +83,8 @@ pub(crate) async fn bind(admin: &Client, user: &str, role: &str, namespace: Opti
         binding["metadata"]["namespace"] = place;
     }
     apply(admin, &binding).await.unwrap();
-    let role = Api::<ClusterRole>::all(admin.clone()).get(role).await.unwrap();
+    // A role may be bound before it is there.
+    let role = Api::<ClusterRole>::all(admin.clone()).get_opt(role).await.unwrap().unwrap_or_default();
     let first = |names: Option<Vec<String>>| names.unwrap_or_default().into_iter().next();
     for rule in role.rules.unwrap_or_default().into_iter().filter(|rule| rule.resources.is_some()) {
         let resource = first(rule.resources).unwrap();
