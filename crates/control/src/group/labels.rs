@@ -46,7 +46,6 @@ pub(super) struct NodeLabels {
     leaving: Mutex<BTreeMap<Key, BTreeMap<String, Instant>>>,
     /// The term in which that was seen.
     term: AtomicU64,
-    /// When the next write may be.
     pacer: Pacer,
 }
 
@@ -146,11 +145,16 @@ impl Reconcile for NodeLabels {
         let groups = lock(&self.known).groups_of(&key.name);
         let selected = self.selected(&key.name);
         let mut change = LabelChange::of(&node.labels, &groups, &selected);
-        let wait = self.wait_before_leaving(key, &mut change.remove);
+        let mut wait = self.wait_before_leaving(key, &mut change.remove);
         if !change.remove.is_empty() {
+            let due = change.remove.len();
             let now = self.selected_now(&key.name).await?;
             let still = LabelChange::of(&node.labels, &groups, &now).remove;
             change.remove.retain(|label| still.contains(label));
+            // There are pods that our view has not seen. It may never see them go either, so nothing would tell.
+            if change.remove.len() < due {
+                wait = Some(wait.map_or(LEAVES_AFTER, |wait| wait.min(LEAVES_AFTER)));
+            }
         }
         if !change.is_empty() {
             self.pacer.turn().await;
