@@ -173,6 +173,10 @@ fn wanted(division: &mut Division, counts: &[usize], pods: usize) -> Vec<usize> 
     }
     let (least, most): (Vec<usize>, Vec<usize>) =
         (0..counts.len()).map(|group| (division.least(group), division.most(group))).unzip();
+    // Not all can have their least number: the first on the list do.
+    if pods < least.iter().sum() {
+        return division.counts(pods);
+    }
     let mut wanted: Vec<usize> = counts.iter().zip(&most).map(|(count, most)| *count.min(most)).collect();
     let mut over = pods - wanted.iter().sum::<usize>().min(pods);
     for group in 0..counts.len() {
