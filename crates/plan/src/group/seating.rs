@@ -88,6 +88,9 @@ pub struct Seating {
     /// How many pods live, those that wait included.
     live: usize,
     pods: BTreeMap<Arc<str>, Place>,
+    /// Pods that say a seat which another has, as the view is. Seats are exchanged when a policy changes, and told one after the
+    /// other: it is theirs as soon as the other has it no more.
+    claims: BTreeMap<Arc<str>, Place>,
     rows: Vec<Row>,
 }
 
@@ -128,7 +131,7 @@ impl Seating {
     #[must_use]
     pub fn new(division: Division) -> Self {
         let rows = vec![Row::default(); division.groups().len()];
-        Self { division, live: 0, pods: BTreeMap::new(), rows }
+        Self { division, live: 0, pods: BTreeMap::new(), claims: BTreeMap::new(), rows }
     }
 
     /// How its policy divides pods.
@@ -150,8 +153,10 @@ impl Seating {
         let seat = seat.filter(|seat| self.division.group_at(*seat) == Some(group));
         let rank = seat.map(|seat| self.division.rank_of(group, seat)).filter(|rank| self.rows[group].is_free(*rank));
         self.rows[group].pods += 1;
-        if let Some(rank) = rank {
-            self.rows[group].take(rank);
+        match rank {
+            Some(rank) => self.rows[group].take(rank),
+            None if seat.is_some() => _ = self.claims.insert(pod.clone(), Place { group, seat }),
+            None => {}
         }
         let seat = seat.filter(|_| rank.is_some());
         self.pods.insert(pod.clone(), Place { group, seat });
@@ -160,11 +165,19 @@ impl Seating {
 
     /// A pod is gone, or has no place any more.
     pub fn remove(&mut self, pod: &str) {
-        let Some(Place { group, seat }) = self.pods.remove(pod) else { return };
-        self.rows[group].pods -= 1;
-        if let Some(seat) = seat {
-            let rank = self.division.rank_of(group, seat);
-            self.rows[group].leave(rank);
+        self.claims.remove(pod);
+        let Some(left) = self.pods.remove(pod) else { return };
+        self.rows[left.group].pods -= 1;
+        let Some(seat) = left.seat else { return };
+        match self.claims.iter().find(|(_, claimed)| **claimed == left).map(|(pod, _)| pod.clone()) {
+            Some(next) => {
+                self.claims.remove(&next);
+                self.pods.insert(next, left);
+            }
+            None => {
+                let rank = self.division.rank_of(left.group, seat);
+                self.rows[left.group].leave(rank);
+            }
         }
     }
 

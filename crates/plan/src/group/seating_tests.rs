@@ -52,6 +52,26 @@ fn pods_that_come_at_once_take_the_first_seats() {
 }
 
 #[test]
+fn a_seat_that_two_say_is_the_others_once_one_has_it_no_more() {
+    let mut seating = Seating::new(weights(&[1]));
+    seating.set_live(3);
+    let [a, b, c] = ["a", "b", "c"].map(Arc::<str>::from);
+    let at = |seat: usize| Placed { group: Some(0), seat: Some(seat) };
+    assert_eq!(seating.put(&a, at(0)), Some(0));
+    assert_eq!(seating.put(&b, at(1)), Some(1));
+    // They are exchanged, and told one after the other.
+    assert_eq!(seating.put(&a, at(1)), None);
+    assert_eq!(seating.put(&b, at(0)), Some(0));
+    let places = seating.place(&[(c.clone(), Waiting::default())], ROOM);
+    assert_eq!(places, [Some(Place { group: 0, seat: Some(2) })], "a has the seat that b had");
+    // Who says a seat and is gone has no claim any more.
+    assert_eq!(seating.put(&b, at(1)), None);
+    seating.remove(&b);
+    seating.remove(&a);
+    assert_eq!(seating.put(&b, at(1)), Some(1));
+}
+
+#[test]
 fn a_pod_takes_a_free_seat_of_the_group_that_it_was_made_for() {
     for elsewhere in [Suits::Corrected, Suits::Never] {
         let waiting = Waiting { suits: vec![Suits::AsItIs, elsewhere], ..Waiting::default() };
