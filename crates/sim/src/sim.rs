@@ -24,6 +24,7 @@ pub const LEASE: &str = "dapple";
 const LEASES: &str = "leases.coordination.k8s.io";
 /// And where they are.
 const LEASES_PATH: &str = "/leases";
+const EVENTS_PATH: &str = "/events";
 
 /// More requests of a minute than this that change nothing, reads among them, are a loop.
 const MOST_IN_VAIN: u32 = 600;
@@ -159,7 +160,7 @@ struct State {
     seen: u64,
     /// The newest versions, and since when they were.
     versions: Vec<(Duration, u64)>,
-    /// When a manager last tried to change something that is not its lease.
+    /// When a manager last tried to change something that is not its lease, nor an Event.
     last_write: Duration,
     /// Since when and until when somebody may not know all that is true.
     rough: (Duration, Duration),
@@ -258,8 +259,10 @@ impl Sim {
             if self.server.version() == state.seen {
                 state.count_vain(actor, at);
             }
-            // One that changes nothing counts as well: whoever tries for ever is not done.
-            if *request.method() != Method::GET && !request.uri().path().contains(LEASES_PATH) {
+            // One that changes nothing counts as well: whoever tries for ever is not done. What people have to mend is said again
+            // every few minutes, for ever.
+            let is_kept_up = |path: &str| path.contains(LEASES_PATH) || path.contains(EVENTS_PATH);
+            if *request.method() != Method::GET && !is_kept_up(request.uri().path()) {
                 state.last_write = at;
             }
             if let Err(what) = state.properties.hear(request) {
@@ -431,7 +434,7 @@ impl Sim {
         self.lock().properties.is_settled(&self.server)
     }
 
-    /// When a manager last tried to change something that is not its lease.
+    /// When a manager last tried to change something that is not its lease, nor an Event.
     pub fn last_write(&self) -> Duration {
         self.lock().last_write
     }

@@ -66,17 +66,18 @@ impl Moves {
         Ok(())
     }
 
-    /// A manager takes a pod away, or restarts it. A pod that is not ready itself makes nothing worse.
+    /// A manager takes a pod away, or restarts it. A pod that is not ready itself, or has yet to run what it should, makes nothing
+    /// worse.
     fn disturbed(&mut self, write: &Write<'_>, before: &Value, how: &str) -> Result<(), String> {
         let (name, owner) = (&before["metadata"]["name"], controller_of(before).unwrap_or_default());
         let since = write.at.saturating_sub(write.memory);
         let uid = text(&owner["uid"]).to_owned();
         // What it has done itself it knows, however old its view is.
-        if is_ready(before) && self.last.insert(uid, (write.actor, false)) == Some((write.actor, false)) {
+        if is_well(before) && self.last.insert(uid, (write.actor, false)) == Some((write.actor, false)) {
             return Err(format!("a pod is {how} before the last one, or its successor, is ready: {name}"));
         }
         let whole_until = self.whole_until.get(text(&owner["uid"])).copied().unwrap_or_default();
-        if is_ready(before) && !is_gated(before) && whole_until < since {
+        if is_well(before) && !is_gated(before) && whole_until < since {
             return Err(format!("a pod is {how} while another is away: {name}, whole until {whole_until:?}"));
         }
         Ok(())
