@@ -8,7 +8,7 @@ use dapple_control::group::extender::{Answer, AskedPod};
 use dapple_plan::group::extender::Judged;
 
 use crate::metrics::Ended;
-use crate::wire::{Question, priorities, unreadable};
+use crate::wire::{Preemption, Question, priorities, unreadable};
 
 /// Has nodes judged, and returns the group that the pod goes to then.
 pub type Judge<'j> = &'j mut dyn FnMut(&Judged<'_>) -> Option<Arc<str>>;
@@ -57,6 +57,27 @@ pub fn prioritize(body: &[u8], ask: impl FnOnce(&AskedPod, Judge<'_>) -> Answer)
         Answer::Untouched => nothing(Ended::Untouched),
         Answer::Refused(_) => nothing(Ended::Refused),
         Answer::Judged => told.map_or_else(|| nothing(Ended::Unreadable), |told| (told, Ended::Judged)),
+    }
+}
+
+/// On which nodes other pods may go for a pod: those that its policy has room on. For the others a scheduler would kill for nothing.
+pub fn preempt(body: &[u8], ask: impl FnOnce(&AskedPod, Judge<'_>) -> Answer) -> (String, Ended) {
+    let asked = match Preemption::read(body) {
+        Ok(asked) => asked,
+        Err(error) => return (unreadable(&error), Ended::Unreadable),
+    };
+    let Some(pod) = &asked.pod else { return (asked.on(|_| true), Ended::Unreadable) };
+    let mut told = None;
+    let mut judge = |judged: &Judged<'_>| {
+        let filtered = judged.filter(asked.victims.keys().map(String::as_str));
+        told = Some(asked.on(|number| filtered.nodes[number].is_none()));
+        // Nobody passes by it.
+        None
+    };
+    match ask(pod, &mut judge) {
+        Answer::Untouched => (asked.on(|_| true), Ended::Untouched),
+        Answer::Refused(_) => (asked.on(|_| false), Ended::Refused),
+        Answer::Judged => told.map_or_else(|| (asked.on(|_| true), Ended::Unreadable), |told| (told, Ended::Judged)),
     }
 }
 

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::Api;
 use serde_json::{Value, json};
 
-use crate::{FILTER, PRIORITIZE};
+use crate::{FILTER, PREEMPT, PRIORITIZE};
 
 /// Whom a scheduler's certificate names.
 const USER: &str = "kube-scheduler";
@@ -104,6 +104,7 @@ pub async fn config(
         "urlPrefix": url,
         "filterVerb": FILTER,
         "prioritizeVerb": PRIORITIZE,
+        "preemptVerb": PREEMPT,
         "weight": weight,
         "nodeCacheCapable": true,
         "ignorable": true,

@@ -48,6 +48,9 @@ pub const FILTER: &str = "filter";
 /// Where nodes are scored.
 pub const PRIORITIZE: &str = "prioritize";
 
+/// Where it is asked for whom other pods go.
+pub const PREEMPT: &str = "preempt";
+
 /// The part of readiness that is ours.
 const PART: &str = "extender";
 /// How often to look whether the kinds are ours to serve.
@@ -217,15 +220,19 @@ async fn is_ours(client: &Client) -> Result<bool, kube::Error> {
 }
 
 fn routes(answers: Arc<Answers>) -> Router {
-    let scoring = answers.clone();
+    let (scoring, preempting) = (answers.clone(), answers.clone());
     let filter = move |body: Bytes| async move {
         answers.answer(FILTER, &body, |body| answer::filter(body, |pod, judge| answers.filter(pod, judge)))
     };
     let prioritize = move |body: Bytes| async move {
         scoring.answer(PRIORITIZE, &body, |body| answer::prioritize(body, |pod, judge| scoring.score(pod, judge)))
     };
+    let preempt = move |body: Bytes| async move {
+        preempting.answer(PREEMPT, &body, |body| answer::preempt(body, |pod, judge| preempting.score(pod, judge)))
+    };
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route(&format!("/{FILTER}"), post(filter))
         .route(&format!("/{PRIORITIZE}"), post(prioritize))
+        .route(&format!("/{PREEMPT}"), post(preempt))
 }

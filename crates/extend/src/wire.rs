@@ -156,6 +156,37 @@ impl<'b> Question<'b> {
     }
 }
 
+/// Who would have to go for a pod, by node: `ExtenderPreemptionArgs` of a scheduler that sends names only. It asks about nodes
+/// that no filter of ours was asked about, since they have no room.
+pub(crate) struct Preemption<'b> {
+    /// The pod; none if it cannot be read.
+    pub(crate) pod: Option<AskedPod>,
+    /// What is written of each node.
+    pub(crate) victims: BTreeMap<String, &'b RawValue>,
+}
+
+#[derive(Deserialize)]
+struct PreemptionArgs<'b> {
+    #[serde(rename = "Pod", borrow)]
+    pod: Option<&'b RawValue>,
+    #[serde(rename = "NodeNameToMetaVictims", borrow)]
+    victims: BTreeMap<String, &'b RawValue>,
+}
+
+impl<'b> Preemption<'b> {
+    pub(crate) fn read(body: &'b [u8]) -> Result<Self, serde_json::Error> {
+        let PreemptionArgs { pod, victims } = serde_json::from_slice(body)?;
+        Ok(Self { pod: read_pod(pod), victims })
+    }
+
+    /// The answer that pods may go for it on nodes of which this is true.
+    pub(crate) fn on(&self, is_allowed: impl Fn(usize) -> bool) -> String {
+        let nodes = self.victims.iter().enumerate().filter(|(number, _)| is_allowed(*number));
+        let nodes: BTreeMap<&String, &&RawValue> = nodes.map(|(_, node)| node).collect();
+        serde_json::json!({"NodeNameToMetaVictims": nodes}).to_string()
+    }
+}
+
 fn read_pod(pod: Option<&RawValue>) -> Option<AskedPod> {
     pod.and_then(|pod| serde_json::from_str::<Pod>(pod.get()).ok()).map(AskedPod::from)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dapple_control::install::apply;
 use dapple_testbed::progress::Quiet;
+use dapple_testbed::testing::Observer;
 use dapple_testbed::{Binary, Cluster, Fleet, Need, Upstream};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -66,19 +67,20 @@ impl Site {
     async fn start() -> Self {
         let (cluster, client) = own_cluster_with_kwok().await;
         let kind = |site: &str, count: usize| json!({"name": site, "count": count, "labels": {"place": site}});
-        let fleet = json!({"kinds": [kind("beijing", 2), kind("hangzhou", 3), kind("elsewhere", 2)]});
+        let places = [kind("beijing", 2), kind("hangzhou", 3), kind("elsewhere", 2), kind("full", 1), kind("cheap", 1)];
+        let fleet = json!({"kinds": places});
         cluster.apply_fleet(&Fleet::from_yaml(&fleet.to_string(), "fleet").unwrap()).await.unwrap();
         let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
         let address = format!("127.0.0.1:{}", cluster.choose_port().unwrap());
         let site = Self { cluster, client, kubeconfig, address };
-        for place in ["beijing", "hangzhou"] {
+        for place in ["beijing", "hangzhou", "full"] {
             site.group_object("NodeGroup", place, json!({"matchLabels": {"place": place}})).await;
         }
         site
     }
 
     fn manager(&self) -> Manager {
-        let flags = ["--listen", "127.0.0.1:0", "--extender-listen", &self.address];
+        let flags = ["--listen", "127.0.0.1:0", "--extender-listen", &self.address, "--repair-after", "5s"];
         Manager::with(&self.kubeconfig, self.cluster.log("manager"), &flags)
     }
 
@@ -220,6 +222,7 @@ async fn pods_without_the_gate_are_divided_by_a_scheduler_that_asks() {
     site.are_divided("web", &[("beijing", 8), ("hangzhou", 12)]).await;
 
     waits_and_says_why(&site).await;
+    nobody_dies_elsewhere(&site).await;
     nobody_waits_for_one_that_is_away(&site, manager).await;
     site.cluster.stop().await.unwrap();
 }
@@ -234,6 +237,7 @@ async fn only_known_callers_are_answered(config: &Value, asker: &Asker) {
         ("httpTimeout", json!("1s")),
         ("filterVerb", json!("filter")),
         ("prioritizeVerb", json!("prioritize")),
+        ("preemptVerb", json!("preempt")),
     ] {
         assert_eq!(extender[field], value, "{field}");
     }
@@ -313,7 +317,7 @@ async fn waits_and_says_why(site: &Site) {
         let params = ListParams::default().fields("reason=FailedScheduling,involvedObject.kind=Pod");
         let found = events.list(&params).await.map_err(|error| error.to_string())?;
         let notes: Vec<String> = found.items.into_iter().filter_map(|event| event.message).collect();
-        let why = "7 PropagationPolicy \"later\" is asked for and not confirmed";
+        let why = "9 PropagationPolicy \"later\" is asked for and not confirmed";
         if notes.iter().any(|note| note.contains(why)) { Ok(()) } else { Err(format!("{notes:?}")) }
     })
     .await;
@@ -323,7 +327,55 @@ async fn waits_and_says_why(site: &Site) {
     site.run_anywhere("free", 2).await;
 }
 
-/// While nobody answers, and while nobody is there, pods run all the same.
+/// The group that the policy lists is full of pods as dear as this one, and the cheaper one is elsewhere.
+async fn nobody_dies_elsewhere(site: &Site) {
+    let list = json!({"staticWeightList": [{"nodeGroupNames": ["full"], "weight": 1}]});
+    site.group_object("PropagationPolicy", "dear", list).await;
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "dear"}, "value": 1000});
+    apply(&site.client, &class).await.unwrap();
+    let here = json!({"key": "place", "operator": "In", "values": ["full", "cheap"]});
+    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [here]}]}}});
+    // Of 8 processors each has 5: there is no room for two.
+    let containers = json!([{"name": "c", "image": "web:1", "resources": {"requests": {"cpu": "5"}}}]);
+    let pod = |name: &str, class: &str, labels: Value, node: Option<&str>| {
+        let metadata = json!({"name": name, "namespace": "default", "labels": labels});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"schedulerName": SCHEDULER,
+            "priorityClassName": class, "nodeName": node, "affinity": affinity, "containers": containers,
+            "terminationGracePeriodSeconds": 0}})
+    };
+    let observer = Observer::start(&site.client, "default");
+    apply(&site.client, &pod("there", "dear", json!({}), Some("full-000"))).await.unwrap();
+    apply(&site.client, &pod("victim", "", json!({}), Some("cheap-000"))).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(site.client.clone());
+    let phase = async |name: &str| pods.get_opt(name).await.unwrap().and_then(|pod| pod.status?.phase);
+    eventually("both are there", || async {
+        let phases = [phase("there").await, phase("victim").await].map(Option::unwrap_or_default);
+        if phases == ["Running", "Running"] { Ok(()) } else { Err(format!("{phases:?}")) }
+    })
+    .await;
+    apply(&site.client, &pod("asking", "dear", json!({REQUIRED: "dear", BINDING: "dear"}), None)).await.unwrap();
+    let events: Api<Event> = Api::default_namespaced(site.client.clone());
+    eventually("the scheduler finds no room", || async {
+        let params = ListParams::default().fields("reason=FailedScheduling,involvedObject.name=asking");
+        let found = events.list(&params).await.map_err(|error| error.to_string())?;
+        let notes: Vec<String> = found.items.into_iter().filter_map(|event| event.message).collect();
+        if notes.iter().any(|note| note.contains("2 Insufficient cpu")) { Ok(()) } else { Err(format!("{notes:?}")) }
+    })
+    .await;
+    assert_eq!((observer.preempted(), phase("victim").await.as_deref()), (0, Some("Running")));
+
+    apply(&site.client, &pod("free", "dear", json!({}), None)).await.unwrap();
+    eventually("without a policy one dies", || async {
+        let there = (observer.preempted(), phase("free").await);
+        if there == (1, Some("Running".to_owned())) { Ok(()) } else { Err(format!("{there:?}")) }
+    })
+    .await;
+    assert_eq!(phase("asking").await.as_deref(), Some("Pending"));
+}
+
+/// While nobody answers, and while nobody is there, pods run all the same. Once somebody is, those that are in the wrong place are
+/// moved, and no others.
 async fn nobody_waits_for_one_that_is_away(site: &Site, mut manager: Manager) {
     manager.signal(Signal::STOP);
     site.scale("free", 4).await;
@@ -336,4 +388,21 @@ async fn nobody_waits_for_one_that_is_away(site: &Site, mut manager: Manager) {
     site.run_anywhere("free", 6).await;
     site.scale("web", 24).await;
     site.run_anywhere("web", 24).await;
+
+    let observer = Observer::start(&site.client, "default");
+    let shares = [("beijing", 10), ("hangzhou", 14)];
+    let mut misplaced = 24;
+    for (place, share) in shares {
+        let there = site.pods("web").await.iter().filter(|pod| is_on(pod, place)).count();
+        misplaced -= there.min(share);
+    }
+    assert!(misplaced > 0, "some were to be in the wrong place");
+    let _manager = site.manager();
+    site.are_divided("web", &shares).await;
+    assert_eq!(observer.evicted(), misplaced);
+}
+
+fn is_on(pod: &Pod, place: &str) -> bool {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    node.is_some_and(|node| node.starts_with(place))
 }
