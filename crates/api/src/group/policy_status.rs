@@ -153,4 +153,8 @@ pub struct GroupEdition {
     /// How many have another one.
     #[serde(default)]
     pub outdated: i32,
+    /// The edition that most of those have: new pods get it too, until the group's turn has come. Absent if there are none, or if
+    /// most are as their template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_edition: Option<String>,
 }

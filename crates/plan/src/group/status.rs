@@ -159,12 +159,21 @@ pub fn override_status(
     for group in &facts.groups {
         let edition = Edition::of("", spec, group).name;
         let of_group = facts.pods.iter().filter(|((name, _), _)| name == group);
-        let (mut right, mut other) = (0, 0);
-        for ((_, stamp), count) in of_group {
-            *if stamp.as_deref() == edition.as_deref() { &mut right } else { &mut other } += count;
-        }
+        let (right, others): (Vec<_>, Vec<_>) =
+            of_group.partition(|((_, stamp), _)| stamp.as_deref() == edition.as_deref());
+        // Of as many, the first by name: the status must not change from look to look.
+        let most = others.iter().rev().max_by_key(|(_, count)| **count);
+        let current_edition = most.and_then(|((_, stamp), _)| Some(stamp.as_deref()?.to_owned()));
+        let count = |known: Vec<(_, &usize)>| known.into_iter().map(|(_, count)| count).sum::<usize>();
+        let (right, other) = (count(right), count(others));
         (pods, updated) = (pods + right + other, updated + right);
-        groups.push(GroupEdition { name: group.to_string(), edition, updated: number(right), outdated: number(other) });
+        groups.push(GroupEdition {
+            name: group.to_string(),
+            edition,
+            updated: number(right),
+            outdated: number(other),
+            current_edition,
+        });
     }
     let group_count = number(groups.len());
     groups.truncate(GROUPS);

@@ -199,7 +199,7 @@ fn editions_are_counted_by_group() {
         groups: ["a", "b"].map(Arc::from).into(),
         pods: BTreeMap::from([
             at("a", Some(&edition), 2),
-            at("a", Some(&old), 1),
+            at("a", Some(&old), 2),
             at("a", None, 1),
             at("b", None, 3),
             at("b", Some(&old), 1),
@@ -212,9 +212,11 @@ fn editions_are_counted_by_group() {
         .iter()
         .map(|group| (group.name.as_str(), group.edition.as_deref(), group.updated, group.outdated))
         .collect();
-    assert_eq!(groups, [("a", Some(&*edition), 2, 2), ("b", None, 3, 1)]);
-    assert_eq!((status.pods, status.updated), (8, 5));
-    let text = "Of 8 in groups, 3 pods have another edition than their group should have.";
+    assert_eq!(groups, [("a", Some(&*edition), 2, 3), ("b", None, 3, 1)]);
+    let kept: Vec<_> = status.groups.iter().map(|group| group.current_edition.as_deref()).collect();
+    assert_eq!(kept, [Some("old"), Some("old")]);
+    assert_eq!((status.pods, status.updated), (9, 5));
+    let text = "Of 9 in groups, 4 pods have another edition than their group should have.";
     assert_eq!(told(&status.conditions, UPDATED), ("False", "PodsOutdated", text));
 }
 
