@@ -75,6 +75,12 @@ impl Asker {
         Self { client, namespace, proofs: Mutex::default(), line: Line::new(ALL_AT_ONCE) }
     }
 
+    /// Whether the template of this name is known to be refused.
+    pub(crate) fn is_refused(&self, key: &Key) -> bool {
+        let known = locked(&self.proofs).get(key).filter(still_holds);
+        known.is_some_and(|(proof, _)| matches!(proof, Proof::Refused(_)))
+    }
+
     /// Asks about the templates of these names. Only of what is not known yet is the template wanted; one that there is not
     /// is passed over.
     pub(crate) async fn ask(&self, keys: &[Key], mut template: impl FnMut(usize) -> Option<Value>) -> Answers {

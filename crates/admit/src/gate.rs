@@ -69,7 +69,9 @@ impl Gate {
     /// How a new pod is put behind the gate, if somebody will open it: made by the edition of its group where that is known, and
     /// known to be taken.
     async fn pod(&self, request: &Request) -> Vec<Value> {
-        let Admission { gate, made } = self.gatekeeper.admit(&request.namespace, &request.object).await;
+        let is_refused = |meaning: &Vec<Arc<str>>| self.asker.is_refused(meaning);
+        let admitted = self.gatekeeper.admit(&request.namespace, &request.object, &is_refused).await;
+        let Admission { gate, made } = admitted;
         // A pod that does not wait needs nobody.
         if !gate.is_empty() && !self.placer.is_there().await {
             return Vec::new();

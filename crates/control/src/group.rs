@@ -38,6 +38,7 @@ pub mod extender;
 mod gatekeeper;
 mod gates;
 mod guess;
+mod known_editions;
 mod labels;
 mod listed;
 mod lookup;
@@ -66,7 +67,7 @@ mod waits;
 mod wake;
 
 pub(crate) use application::is_served;
-pub use gatekeeper::{Admission, Gatekeeper, Made};
+pub use gatekeeper::{Admission, Gatekeeper, IsRefused, Made};
 pub(crate) use policy::Policy;
 pub use release::release_all;
 

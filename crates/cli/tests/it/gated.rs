@@ -72,11 +72,12 @@ async fn are_all(client: &Client, namespaces: &[String], count: usize, what: &st
     eventually(&format!("{count} pods {what}"), || async {
         let found = pods(client, namespaces).await;
         let such = found.iter().filter(|pod| is_such(pod)).count();
-        let other = found.iter().find(|pod| !is_such(pod)).map(|pod| (pod.name_any(), pod.spec.clone()));
+        let others = || found.iter().filter(|pod| !is_such(pod));
+        let (names, other): (Vec<_>, _) = (others().map(|pod| pod.name_any()).collect(), others().next());
         if (found.len(), such) == (count, count) {
             Ok(())
         } else {
-            Err(format!("{such} of {}; {other:?}", found.len()))
+            Err(format!("{such} of {}, not {names:?}; {other:?}", found.len()))
         }
     })
     .await;
@@ -200,7 +201,7 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
         "metadata": {"name": "sites", "namespace": "editions"}, "spec": {"overrideRules": [rule("beijing"), rule("hangzhou")]}});
     let asks = json!({REQUIRED: "spread", "groupmanagement.kubeedge.io/required-overridepolicy": "sites"});
     create_all(client, [namespace("editions")].into_iter()).await;
-    create_all(client, [policy("editions"), editions].into_iter()).await;
+    create_all(client, [policy("editions"), editions.clone()].into_iter()).await;
     let mut web = deployment("editions", "web", 5, true);
     web["metadata"]["labels"] = asks.clone();
     let mut set = web.clone();
@@ -213,7 +214,7 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
     job["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
     job["spec"]["template"]["metadata"]["labels"] = json!({"app": "job"});
     // Its pods would be those of the next revision: labels and policies come in any order.
-    create_all(client, [web, set, job].into_iter()).await;
+    create_all(client, [web.clone(), set, job].into_iter()).await;
     let is_right = |pod: &Pod| {
         let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
         let container = &pod.spec.as_ref().unwrap().containers[0];
@@ -233,6 +234,15 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
     assert_eq!([share("set", "beijing"), share("set", "hangzhou")], [3, 2]);
     let job = hooked.kubectl(&["get", "job", "-n", "editions", "job", "-o", "jsonpath={.status.failed}"], "");
     assert_eq!(ok(&job), "", "no pod of a Job is ever deleted");
+
+    // What the API server refuses reaches nobody: new pods get the last edition that is any good.
+    let mut refused = editions;
+    let nowhere = json!({"plaintext": [{"path": "/spec/dnsPolicy", "operator": "add", "value": "Nowhere"}]});
+    refused["spec"]["overrideRules"].as_array_mut().unwrap().push(nowhere);
+    web["spec"]["replicas"] = json!(7);
+    create_all(client, [refused].into_iter()).await;
+    create_all(client, [web].into_iter()).await;
+    are_all(client, &["editions".to_owned()], 16, "are of their group's last good edition", is_right).await;
 }
 
 /// A sidecar that another product puts in front of the template's containers, before or after us.

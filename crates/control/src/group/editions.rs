@@ -18,6 +18,7 @@ use kube::api::Api;
 use serde_json::{Value, json};
 
 use super::application::{Applications, Asking};
+use super::known_editions::KnownEditions;
 use super::owner::OwnerKey;
 use super::policy::Policy;
 use super::standing::pods_of_application;
@@ -39,6 +40,7 @@ pub(super) struct Editioner {
     pub(super) env: Env,
     pub(super) templates: Templates,
     pub(super) versions: Versions,
+    known: KnownEditions,
     turns: Turns,
     answers: Mutex<BTreeMap<Arc<str>, Answer>>,
 }
@@ -126,7 +128,7 @@ pub(super) fn shown(policy: &Policy<OverridePolicySpec>) -> String {
 impl Editioner {
     pub(super) fn new(client: Client, env: Env, versions: Versions) -> Self {
         let (templates, turns) = (Templates::default(), Turns::default());
-        Self { client, env, templates, versions, turns, answers: Mutex::default() }
+        Self { client, env, templates, versions, known: KnownEditions::default(), turns, answers: Mutex::default() }
     }
 
     /// What policies make of new pods of an owner in these groups, as far as the turn of each has come. `asking` is what asks for
@@ -193,7 +195,7 @@ impl Editioner {
             return Ok(None);
         }
         let template = template.map(|template| template.value.clone());
-        let mut editions = Editions::of(&shown(policy), &self.versions.specs(policy), groups, template);
+        let mut editions = self.known.of(&self.versions, policy, groups, template);
         self.prove(at, policy, groups, &mut editions).await?;
         Ok(Some(editions))
     }

@@ -11,16 +11,16 @@ use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate;
-use dapple_plan::group::placing::PodRule;
 use dapple_plan::node::Labels;
 use kube::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::application::{Applicant, Applications, Asking, is_served};
 use super::editions::{policy_name, shown};
 use super::guess::{Guesses, NewPod};
+use super::known_editions::KnownEditions;
 use super::owner::{OwnerKey, number_label, pods_of};
 use super::policy::Policy;
 use super::seated::all_groups_of;
@@ -48,6 +48,7 @@ pub struct Gatekeeper {
     nodes: Subscription<Node>,
     groups: Subscription<Group>,
     versions: Versions,
+    known: KnownEditions,
     turns: Turns,
     env: Env,
 }
@@ -60,6 +61,9 @@ pub struct Admission {
     /// The same, by the edition of the group that it will probably get.
     pub made: Option<Made>,
 }
+
+/// Whether what is named so is known to be refused: [`Made::meaning`].
+pub type IsRefused<'a> = &'a (dyn Fn(&Vec<Arc<str>>) -> bool + Sync);
 
 /// A pod as an edition has it.
 #[derive(Debug)]
@@ -93,6 +97,7 @@ impl Gatekeeper {
             nodes: caches.open().subscribe(life, |_| {}),
             groups: caches.open().subscribe(life, |_| {}),
             versions: Versions::subscribe(caches, life, |_| {}),
+            known: KnownEditions::default(),
             turns: Turns::default(),
             env,
         }
@@ -119,15 +124,16 @@ impl Gatekeeper {
         }
     }
 
-    /// What becomes of a new pod. Nothing is remembered of a dry run.
-    pub async fn admit(&self, namespace: &str, pod: &Value) -> Admission {
+    /// What becomes of a new pod. Nothing is remembered of a dry run. Of editions that are known to be refused by the API server,
+    /// the one before them counts.
+    pub async fn admit(&self, namespace: &str, pod: &Value, is_refused: IsRefused<'_>) -> Admission {
         if !is_served(namespace, &self.own_namespace) {
             return Admission::default();
         }
         let owners = pod["metadata"]["ownerReferences"].as_array();
         let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
         let own = labels_of(pod);
-        let Some(owner) = owner else { return self.of_labels(namespace, pod, &own, None).await };
+        let Some(owner) = owner else { return self.of_labels((namespace, pod), &own, None, is_refused).await };
         let (kind, version) = (text(&owner["kind"]), text(&owner["apiVersion"]));
         if !self.applications.can_ask(version, kind) {
             return Admission::default();
@@ -140,7 +146,7 @@ impl Gatekeeper {
         let known = self.applications.by_uid(namespace, text(&owner["uid"]));
         match known.map(|(_, owner)| self.applications.application_of(&owner)) {
             Some(Applicant::Is(application)) => {
-                self.of_labels(namespace, pod, &application.labels, Some(&application)).await
+                self.of_labels((namespace, pod), &application.labels, Some(&application), is_refused).await
             }
             Some(Applicant::None) => Admission::default(),
             // The leader finds out.
@@ -153,29 +159,30 @@ impl Gatekeeper {
     /// What becomes of a pod whose application has these labels. Without one, it is its own.
     async fn of_labels(
         &self,
-        namespace: &str,
-        pod: &Value,
+        (namespace, pod): (&str, &Value),
         labels: &(dyn Labels + Sync),
         application: Option<&Asking>,
+        is_refused: IsRefused<'_>,
     ) -> Admission {
         let gate = gate::patch(pod, gate::Applicant::Of(labels));
         if gate.is_empty() {
             return Admission::default();
         }
-        Admission { made: self.make(namespace, pod, labels, application).await, gate }
+        Admission { made: self.make((namespace, pod), labels, application, is_refused).await, gate }
     }
 
     /// The pod as the edition of the group has it that it will probably get. None if that is not known, or does not apply.
     async fn make(
         &self,
-        namespace: &str,
-        pod: &Value,
+        (namespace, pod): (&str, &Value),
         labels: &(dyn Labels + Sync),
         application: Option<&Asking>,
+        is_refused: IsRefused<'_>,
     ) -> Option<Made> {
-        let PodRule::Divide(propagation) = PodRule::of(labels) else { return None };
-        let propagation = self.propagations.get(&Key::new(namespace, propagation))?;
-        let policy = self.overrides.get(&Key::new(namespace, policy_name(labels)?))?;
+        // What is asked for counts, confirmed or not: behind the gate the pod waits for that, and some can never be made anew.
+        let asked = |pair: Pair| labels.get(pair.required()).map(|name| Key::new(namespace, name));
+        let propagation = self.propagations.get(&asked(Pair::Propagation)?)?;
+        let policy = self.overrides.get(&asked(Pair::Override)?)?;
         let own = labels_of(pod);
         let owner = OwnerKey::of_new(namespace, pod, &own);
         let template = if owner.is_nobody() {
@@ -201,16 +208,29 @@ impl Gatekeeper {
         let new = NewPod { uid: text(&pod["metadata"]["uid"]), ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
         let value = template.as_ref().map(|template| template.value.clone());
-        let mut editions = Editions::of(&shown(&policy), &self.versions.specs(&policy), &groups, value.clone());
+        let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
         if let Some((application, template)) = application.zip(template) {
             self.hold(application, &template, &policy, (&groups, &mut editions));
         }
-        let edition = editions.of_group(&group);
-        let rendering = edition.render(value.as_deref().unwrap_or(pod)).ok()?;
-        let name = edition.name.clone()?;
+        let meaning = loop {
+            let name = editions.of_group(&group).name.as_deref()?;
+            let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
+            if !is_refused(&meaning) {
+                break meaning;
+            }
+            if !editions.pass_over(&group, "the API server refuses such pods".to_owned()) {
+                return None;
+            }
+        };
+        let mut rendering = editions.of_group(&group).render(value.as_deref().unwrap_or(pod)).ok()?;
+        if value.is_none() {
+            // What is proved is a template, which says neither kind nor status.
+            let metadata = &rendering["metadata"];
+            let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
+            rendering = json!({"metadata": metadata, "spec": rendering["spec"]});
+        }
         let made = editions.make(pod, &group).ok()?;
         let patch = gate::patch_made(pod, &made, labels);
-        let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
         Some(Made { patch, rendering, meaning })
     }
 

@@ -30,7 +30,7 @@ pub struct Editions {
 /// What the versions of a policy make of the pods of one group, the newest first.
 #[derive(Debug, Clone, Default)]
 struct Versions {
-    all: Vec<Edition>,
+    all: Arc<[Edition]>,
     /// The one that counts.
     at: usize,
 }
@@ -116,7 +116,7 @@ impl Editions {
         match name {
             None => Some(&self.base),
             Some(_) => {
-                let mut all = self.by_group.values().flat_map(|versions| &versions.all);
+                let mut all = self.by_group.values().flat_map(|versions| versions.all.iter());
                 all.find(|edition| edition.name.as_deref() == name)
             }
         }
