@@ -8,7 +8,8 @@ use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::story::{ByNode, Story, cache, changed, rolling};
+use super::illness::{Course, Illness, SICK};
+use super::story::{ByNode, Story, cache, changed, rolling, tolerant};
 use super::watch::{Invariants, watch};
 
 const API: &str = "groupmanagement.kubeedge.io/v1alpha1";
@@ -222,4 +223,48 @@ async fn a_policy_that_cannot_be_used_takes_nobody_and_one_that_does_harm_takes_
     story.put_policy(4, &[]).await;
     let back = story.have_versions(4, 4).await;
     assert_eq!(changed(&fourth, &back), ["east-000"]);
+}
+
+/// The policy itself does the harm: its image makes a node NotReady, which must not give the budget back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_makes_its_node_not_ready_is_stopped_and_its_correction_heals() {
+    const MIN_READY: u64 = 8;
+    let story = Story::with_groups("oversick").await;
+    let tag = async |tag: &str| {
+        let overrider = json!({"component": "Tag", "operator": "replace", "value": tag});
+        let rule = json!({"targetNodeGroup": [story.node("east"), story.node("west")], "imageOverrider": [overrider]});
+        story.put("OverridePolicy", "registries", json!({"overrideRules": [rule]})).await;
+    };
+    let have = async |image: &str| {
+        let sites = ["east-000", "east-001", "west-000", "west-001"].map(|node| (node, image));
+        story.have(&[&sites[..], &[("free-000", "agent:1")]].concat()).await;
+    };
+    tag("2").await;
+    let strategy = rolling(json!({"maxUnavailable": 1}));
+    let spec = json!({"updateStrategy": strategy, "minReadySeconds": MIN_READY});
+    story.apply(&tolerant(story.asking("agent:1", spec))).await;
+    have("agent:2").await;
+    story.condition("Progressing", "False", "Complete").await;
+
+    let course = Course {
+        ready: "false",
+        takes_pods_along: false,
+        after: Duration::from_secs(1),
+        only: None,
+        is_for_good: false,
+        is_over: false,
+    };
+    let illness = Illness::begin(&story, course);
+    tag("sick").await;
+    illness.reaches(&story, 1).await;
+    // Longer than pods have to be ready: by pods alone it would go on.
+    tokio::time::sleep(Duration::from_secs(MIN_READY + 3)).await;
+    let images = story.all_pods().await.into_iter().filter_map(|(_, pod)| pod.spec?.containers.first()?.image.clone());
+    assert_eq!((illness.most_ill(), images.filter(|image| image == SICK).count()), (1, 1), "{:?}", illness.ill());
+
+    tag("3").await;
+    have("agent:3").await;
+    let nodes = ["east-000", "east-001", "free-000", "west-000", "west-001"].map(str::to_owned);
+    story.readiness_is(&nodes, "True").await;
+    assert_eq!(illness.most_ill(), 1);
 }
