@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::group::label::PREFIX;
-use dapple_plan::group::placing::GATE;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use super::moves::Moves;
 use super::script::NAMES;
 use super::seats::Seats;
 use super::{GROUPS, binding, editions, placing};
-use crate::object::{is_ready, list, text};
+use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Properties, Write};
 
@@ -71,7 +70,6 @@ impl Properties for GroupProperties {
             }
             self.seats.see(write);
             self.moves.see(write, server)?;
-            self.has_target(write)?;
         }
         match write.change.resource {
             "nodes" if write.is_ours() => {
@@ -133,30 +131,6 @@ impl Properties for GroupProperties {
         binding::is_settled(server)?;
         editions::is_settled(&self.asking, server)?;
         self.seats.is_settled(&self.asking, server)
-    }
-}
-
-impl GroupProperties {
-    /// A pod that runs is taken away only while some group other than its own has a node that is Ready and takes pods: or it is
-    /// its edition that it lacks.
-    fn has_target(&self, write: &Write<'_>) -> Result<(), String> {
-        let Some(before) = write.change.previous.as_deref().filter(|_| write.is_ours() && is_eviction(write)) else {
-            return Ok(());
-        };
-        if placing::is_gated(before) || write.is_of_status() {
-            return Ok(());
-        }
-        let since = write.at.saturating_sub(write.memory);
-        let own = &before["metadata"]["labels"][GATE];
-        let others = self.groups.iter().filter(|(name, _)| *own != ***name).flat_map(|(_, past)| past);
-        let others: Vec<&Arc<Value>> = others.filter(|(until, _)| *until >= since).map(|(_, group)| group).collect();
-        let nodes = self.nodes.iter().filter(|(until, _)| *until >= since).flat_map(|(_, nodes)| nodes);
-        let takes_pods = |node: &&Arc<Value>| is_ready(node) && node["spec"]["unschedulable"] != true;
-        let mut open = nodes.filter(takes_pods);
-        if open.any(|node| others.iter().any(|group| is_in(group, node))) {
-            return Ok(());
-        }
-        Err(format!("a pod is moved, and no group has a node for it: {}", before["metadata"]["name"]))
     }
 }
 
