@@ -11,16 +11,19 @@ fn body() -> Vec<u8> {
     json!({"Pod": {"metadata": metadata}, "Nodes": null, "NodeNames": ["b1", "h1", "o1"]}).to_string().into_bytes()
 }
 
-/// Two groups, of which one lacks two pods and the other four.
-fn judged(judge: Judge<'_>) -> Answer {
+/// Two groups, of which one lacks two pods and the other four. Returns the group that the pod goes to then.
+fn group_judged(judge: Judge<'_>) -> Option<Arc<str>> {
     let mut roster = Roster::default();
     for (group, node) in [("beijing", "b1"), ("hangzhou", "h1")] {
         let rule = Rule { nodes: [node.to_owned()].into(), ..Rule::default() };
         roster.group_changed(group, rule, |visit| visit(node, &std::collections::BTreeMap::new()));
     }
     let share = |group: &str, desired| Share { group: Arc::from(group), current: 0, desired };
-    let group = judge(&Judged::new(&roster, "spread", vec![share("beijing", 2), share("hangzhou", 4)]));
-    assert!(group.is_none_or(|group| *group == *"hangzhou"));
+    judge(&Judged::new(&roster, "spread", vec![share("beijing", 2), share("hangzhou", 4)]))
+}
+
+fn judged(judge: Judge<'_>) -> Answer {
+    assert_eq!(group_judged(judge).as_deref(), Some("hangzhou"));
     Answer::Judged
 }
 
@@ -95,7 +98,11 @@ fn pods_go_for_a_pod_only_where_its_policy_lets_it_in() {
     let body = |pod: &Value| json!({"Pod": pod, "NodeNameToMetaVictims": all}).to_string().into_bytes();
     let answer = |nodes: Value, ended| (json!({"NodeNameToMetaVictims": nodes}), ended);
     let preempted = |ask: fn(Judge<'_>) -> Answer| told(preempt(&body(&pod), |_, judge| ask(judge)));
-    assert_eq!(preempted(judged), answer(json!({"b1": victims}), Ended::Judged));
+    let passes_nobody = |judge: Judge<'_>| {
+        assert_eq!(group_judged(judge), None);
+        Answer::Judged
+    };
+    assert_eq!(preempted(passes_nobody), answer(json!({"b1": victims}), Ended::Judged));
     assert_eq!(preempted(|_| Answer::Untouched), answer(all.clone(), Ended::Untouched));
     let refused = preempted(|_| Answer::Refused(Reason::NotConfirmed { policy: "spread".to_owned() }));
     assert_eq!(refused, answer(json!({}), Ended::Refused));

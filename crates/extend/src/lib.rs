@@ -47,7 +47,6 @@ pub const SECRET: &str = "dapple-extender-certificates";
 pub const FILTER: &str = "filter";
 /// Where nodes are scored.
 pub const PRIORITIZE: &str = "prioritize";
-
 /// Where it is asked for whom other pods go.
 pub const PREEMPT: &str = "preempt";
 

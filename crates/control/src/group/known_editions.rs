@@ -7,6 +7,7 @@ use dapple_api::group::OverridePolicySpec;
 use dapple_plan::group::editions::Editions;
 use serde_json::Value;
 
+use super::editions::shown;
 use super::policy::Policy;
 use super::versions::Versions;
 
@@ -36,7 +37,7 @@ impl KnownEditions {
         groups: &[Arc<str>],
         template: Option<Arc<Value>>,
     ) -> Editions {
-        let (name, specs) = (format!("OverridePolicy {}", policy.meta.key), versions.specs(policy));
+        let (name, specs) = (shown(policy), versions.specs(policy));
         // A pod that is its own template is made once.
         let Some(template) = template else { return Editions::of(&name, &specs, groups, None) };
         if let Some(known) = self.find(&specs, groups, &template) {
