@@ -112,14 +112,10 @@ impl Policies {
 
 /// A policy concerns the sets that ask for it.
 fn on_policy(change: &Change<Policy<OverridePolicySpec>>, tell: &impl Fn(&str)) {
-    let said = |policy: &Option<Arc<Policy<OverridePolicySpec>>>| {
-        policy.as_ref().map(|policy| (policy.spec.clone(), policy.is_suspended))
-    };
-    let key = match change {
-        Change::Object { old, new, .. } if said(old) == said(new) => return,
-        Change::Object { key, .. } | Change::Malformed { key, .. } => key,
-    };
-    tell(&Set::asking(Pair::Override, &key.namespace, &key.name));
+    let (Change::Object { key, .. } | Change::Malformed { key, .. }) = change;
+    if Policy::is_news(change) {
+        tell(&Set::asking(Pair::Override, &key.namespace, &key.name));
+    }
 }
 
 /// Which nodes a group has concerns all sets that ask for a policy. Its status, which names them, concerns nobody.

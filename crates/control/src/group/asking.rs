@@ -205,7 +205,7 @@ impl Asking {
     /// Those of the four labels of policies that a pod lacks. What it has by its template stays: its owner may select on it,
     /// and would make another pod for one that it has lost.
     pub(super) fn labels_for(&self, pod: &StringMap) -> Map<String, Value> {
-        let keys = Pair::ALL.into_iter().flat_map(|pair| [pair.required(), pair.binding()]);
+        let keys = Pair::labels();
         let lacking = keys.filter(|key| pod.get(key).is_none());
         lacking.filter_map(|key| Some((key.to_owned(), self.labels.get(key)?.into()))).collect()
     }

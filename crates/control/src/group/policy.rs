@@ -111,7 +111,7 @@ impl<S: PolicySpec> Cached for Policy<S> {
 
 impl<S: PolicySpec> Policy<S> {
     /// Whether a change is one of what a policy says, and not of its status alone, which is ours.
-    pub(super) fn is_news(change: &Change<Self>) -> bool {
+    pub(crate) fn is_news(change: &Change<Self>) -> bool {
         let Change::Object { old: Some(old), new: Some(new), .. } = change else { return true };
         let said = |policy: &Self| {
             let Self { meta, generation, is_suspended, most_away, rollout_order, .. } = policy;

@@ -60,7 +60,7 @@ impl Cached for Set {
 
     fn slim(meta: Meta, wire: SetWire, strings: &mut Interner) -> Self {
         let SetMeta { generation, annotations, mut labels, deletion_timestamp } = wire.metadata;
-        labels.retain(|key, _| Pair::ALL.iter().any(|pair| [pair.required(), pair.binding()].contains(&key.as_str())));
+        labels.retain(|key, _| Pair::labels().any(|label| label == key));
         Self {
             meta,
             generation,

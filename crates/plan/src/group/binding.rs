@@ -32,6 +32,11 @@ impl Pair {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Propagation, Self::Override];
 
+    /// The four labels by which policies are asked for and confirmed.
+    pub fn labels() -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().flat_map(|pair| [pair.required(), pair.binding()])
+    }
+
     /// The kind of the policies.
     #[must_use]
     pub fn kind(self) -> KindInfo {

@@ -78,7 +78,7 @@ fn copy_labels(pod: &Value, application: &dyn Labels) -> Vec<Value> {
     if own.is_none() {
         operations.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
     }
-    for key in Pair::ALL.into_iter().flat_map(|pair| [pair.required(), pair.binding()]) {
+    for key in Pair::labels() {
         let path = format!("/metadata/labels/{}", key.replace('~', "~0").replace('/', "~1"));
         let is_lacking = own.is_none_or(|labels| !labels.contains_key(key));
         if let Some(value) = application.get(key).filter(|_| is_lacking) {
