@@ -48,11 +48,39 @@ pub struct Waiting {
 /// Whether a group has room for one of the pods that wait, by its place among them, beside so many of them that go there too.
 pub type HasRoom<'r> = &'r dyn Fn(usize, usize, usize) -> bool;
 
+/// How far a step of placing goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Groups get their least number; by weight, their share.
+    Least,
+    /// Groups with room get their share.
+    Room,
+    /// By range, groups with room get what others have no room for.
+    Beyond,
+}
+
+/// The steps of placing. By range, every group has its least number before any other gets more, and gets pods that are made anew
+/// for that before others are sent on for want of room. Within that, what suits a group as it is need not be changed there: those
+/// first. What suits none takes what is left.
+const STEPS: [(Extent, Suits); 8] = [
+    (Extent::Least, Suits::AsItIs),
+    (Extent::Least, Suits::Corrected),
+    (Extent::Room, Suits::AsItIs),
+    (Extent::Room, Suits::Corrected),
+    (Extent::Least, Suits::Never),
+    (Extent::Beyond, Suits::AsItIs),
+    (Extent::Beyond, Suits::Corrected),
+    (Extent::Beyond, Suits::Never),
+];
+
 /// The pods that are placed at once.
 struct Round<'r> {
     has_room: HasRoom<'r>,
+    /// How many pods each group should have in the end.
+    shares: Vec<usize>,
     /// How many of them each group has got.
     taken: Vec<usize>,
+    step: (Extent, Suits),
 }
 
 impl Round<'_> {
@@ -202,17 +230,17 @@ impl Seating {
     /// its greatest number. Whether a group has room is asked by range only, and only for pods above its least number.
     pub fn place(&mut self, waiting: &[(Arc<str>, Waiting)], has_room: HasRoom<'_>) -> Vec<Option<Place>> {
         let shares = self.division.counts(self.live);
-        let mut round = Round { has_room, taken: vec![0; self.rows.len()] };
+        let mut round = Round { has_room, shares, taken: vec![0; self.rows.len()], step: STEPS[0] };
         let mut places: Vec<Option<Place>> = vec![None; waiting.len()];
-        // What suits a group as it is need not be changed there: those first. What suits none takes what is left.
-        for at_most in [Suits::AsItIs, Suits::Corrected, Suits::Never] {
+        for step in STEPS {
+            round.step = step;
             for (number, (pod, waits)) in waiting.iter().enumerate() {
                 if places[number].is_some() {
                     continue;
                 }
                 places[number] = match waits.ordinal {
                     Some(ordinal) => self.at_ordinal(waits, ordinal),
-                    None => self.first_open((number, waits), &shares, at_most, &round),
+                    None => self.first_open((number, waits), &round),
                 };
                 if let Some(Place { group, seat }) = places[number] {
                     round.taken[group] += 1;
@@ -232,21 +260,26 @@ impl Seating {
         Some(if waits.suits(group) == Suits::Never { self.made_for(waits).unwrap_or(own) } else { own })
     }
 
-    /// Whether a group has not its share yet, and a pod's volumes allow it.
-    fn is_open(&self, group: usize, waits: &Waiting, shares: &[usize]) -> bool {
-        self.rows.get(group).is_some_and(|row| row.pods < shares[group]) && waits.is_allowed(group)
+    /// Whether a group gets a pod in this step: it has less than it should have by then, the pod suits it, and its volumes allow it.
+    fn is_open(&self, group: usize, (number, waits): (usize, &Waiting), round: &Round<'_>) -> bool {
+        let (extent, at_most) = round.step;
+        let (least, share, pods) = (self.division.least(group), round.shares[group], self.rows[group].pods);
+        let is_below = match extent {
+            Extent::Least => pods < share.min(least),
+            Extent::Room => pods < share && (pods < least || round.has_room(number, group)),
+            Extent::Beyond => pods < share,
+        };
+        is_below && waits.suits(group) <= at_most && waits.is_allowed(group)
     }
 
-    /// The open group whose free seat comes first, of those that a pod suits so well, or better.
-    fn first_open(
-        &mut self,
-        (number, waits): (usize, &Waiting),
-        shares: &[usize],
-        at_most: Suits,
-        round: &Round<'_>,
-    ) -> Option<Place> {
-        let is_wanted = |group: &usize| self.is_open(*group, waits, shares) && waits.suits(*group) <= at_most;
-        let open: Vec<usize> = (0..self.rows.len()).filter(is_wanted).collect();
+    /// The open group whose free seat comes first.
+    fn first_open(&mut self, (number, waits): (usize, &Waiting), round: &Round<'_>) -> Option<Place> {
+        // One that must not be made anew may yet find a group that it suits.
+        if waits.is_kept && round.step == (Extent::Least, Suits::Never) && self.division.is_by_range() {
+            return None;
+        }
+        let is_open = |group: &usize| self.is_open(*group, (number, waits), round);
+        let open: Vec<usize> = (0..self.rows.len()).filter(is_open).collect();
         let first =
             open.into_iter().min_by_key(|group| self.lowest_below(*group, self.live).seat.unwrap_or(usize::MAX));
         match first {
@@ -254,7 +287,7 @@ impl Seating {
                 Some(self.made_for(waits).unwrap_or_else(|| self.take(group, (number, waits), round)))
             }
             Some(group) => Some(self.take(group, (number, waits), round)),
-            None if at_most == Suits::Never => self.by_volumes(waits),
+            None if round.step == (Extent::Beyond, Suits::Never) => self.by_volumes(waits),
             None => None,
         }
     }

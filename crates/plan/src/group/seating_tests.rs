@@ -159,6 +159,22 @@ fn above_its_least_number_a_group_without_room_is_passed_by() {
 }
 
 #[test]
+fn every_group_has_its_least_number_before_pods_are_sent_on_for_want_of_room() {
+    // Made for the first group, which has no room: were they all sent on to the third, the second would get none.
+    let mut seating = Seating::new(ranges(&[(2, 9), (1, 9), (1, 4)]));
+    seating.set_live(7);
+    let has_room = |_: usize, group: usize, _: usize| group == 2;
+    for in_second in [Suits::Corrected, Suits::Never] {
+        let made_for_first = Waiting { suits: vec![Suits::AsItIs, in_second, Suits::Corrected], ..Waiting::default() };
+        let waiting = pods(7, &made_for_first);
+        let groups: Vec<usize> = seating.place(&waiting, &has_room).iter().flatten().map(|place| place.group).collect();
+        let count = |group: usize| groups.iter().filter(|known| **known == group).count();
+        assert_eq!([count(0), count(1), count(2)], [2, 1, 4], "{in_second:?}");
+        waiting.iter().for_each(|(pod, _)| seating.remove(pod));
+    }
+}
+
+#[test]
 fn a_seat_that_is_not_the_groups_or_is_taken_or_absurd_is_not_believed() {
     let mut seating = Seating::new(weights(&[2, 3]));
     seating.set_live(5);
@@ -282,5 +298,31 @@ proptest! {
         }
         let seats: Vec<usize> = places.iter().filter_map(|place| place.seat).collect();
         prop_assert_eq!(seats.iter().collect::<BTreeSet<_>>().len(), seats.len(), "a seat is had twice");
+    }
+
+    /// Whatever editions pods were made by, and however much room there is: while all pods are enough, no group has less than its
+    /// least number, and none ever more than its greatest.
+    #[test]
+    fn least_and_greatest_numbers_hold_whatever_pods_were_made_for(
+        listed in vec((0_i32..4, 0_i32..8, 0_usize..12), 1..5),
+        made in vec(vec(0_u8..3, 5), 1..20),
+    ) {
+        let bounds: Vec<(i32, i32)> = listed.iter().map(|(min, more, _)| (*min, min + more)).collect();
+        let mut seating = Seating::new(ranges(&bounds));
+        seating.set_live(made.len());
+let suits = |made: &[u8]| -> Vec<Suits> {
+            made.iter().map(|how| [Suits::AsItIs, Suits::Corrected, Suits::Never][usize::from(*how)]).collect()
+        };
+        let waiting: Vec<(Arc<str>, Waiting)> = made.iter().enumerate().map(|(number, made)| {
+            (Arc::from(format!("p{number}")), Waiting { suits: suits(made), ..Waiting::default() })
+        }).collect();
+        let has_room = |_: usize, group: usize, besides: usize| besides < listed[group].2;
+        let mut counts = vec![0_usize; listed.len()];
+        seating.place(&waiting, &has_room).into_iter().flatten().for_each(|place| counts[place.group] += 1);
+        let all: usize = bounds.iter().map(|(min, _)| usize::try_from(*min).unwrap()).sum();
+        for (count, (min, max)) in counts.iter().zip(&bounds) {
+            prop_assert!(*count <= usize::try_from(*max).unwrap(), "{:?}", counts);
+            prop_assert!(made.len() < all || *count >= usize::try_from(*min).unwrap(), "{:?}", counts);
+        }
     }
 }
