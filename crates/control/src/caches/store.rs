@@ -78,6 +78,10 @@ struct State<T> {
     synced: u64,
     /// Our own writes that the view does not include yet.
     writes: BTreeMap<Key, Write>,
+    /// The same by version.
+    written: BTreeSet<(u64, Key)>,
+    /// How many writes of ours are under way, by object.
+    under_way: BTreeMap<Key, usize>,
 }
 
 /// An index that was declared, kept with every change.
@@ -137,6 +141,8 @@ impl<T: Cached> Default for Store<T> {
             term: 0,
             synced: 0,
             writes: BTreeMap::new(),
+            written: BTreeSet::new(),
+            under_way: BTreeMap::new(),
         };
         Self { state: RwLock::new(state) }
     }
@@ -258,6 +264,11 @@ impl<T: Cached> Store<T> {
         self.synced() != 0
     }
 
+    /// Whether a list is being taken in, page by page: until it is done, some objects are newer in the view than others.
+    pub fn is_listing(&self) -> bool {
+        self.read().listing.is_some()
+    }
+
     /// The term in which the last full list was begun, and one more; 0 before the first.
     pub fn synced(&self) -> u64 {
         self.read().synced
@@ -282,8 +293,29 @@ impl<T: Cached> Store<T> {
         state.forget_old_writes();
         let lists_begun = state.lists_begun;
         // Answers may come in another order than the writes were done in.
-        let write = state.writes.entry(key.clone()).or_insert(Write { version, lists_begun });
-        *write = Write { version: version.max(write.version), lists_begun };
+        let known = state.writes.get(key).map(|known| known.version);
+        let version = known.map_or(version, |known| version.max(known));
+        if let Some(known) = known {
+            state.written.remove(&(known, key.clone()));
+        }
+        state.written.insert((version, key.clone()));
+        state.writes.insert(key.clone(), Write { version, lists_begun });
+    }
+
+    /// A write of ours to this object is under way until the answer is dropped.
+    #[must_use = "the write is over when this is dropped"]
+    pub fn begin_write(self: &Arc<Self>, key: &Key) -> UnderWay<T> {
+        *self.write().under_way.entry(key.clone()).or_default() += 1;
+        UnderWay { store: self.clone(), key: key.clone() }
+    }
+
+    /// The objects that we are writing, and those of which the view does not include our last write yet.
+    pub fn behind(&self) -> Vec<Key> {
+        let state = self.read();
+        let (position, lists_done) = (state.position, state.lists_done);
+        let unseen = state.written.range((position + 1, Key::new("", ""))..).map(|(_, key)| key);
+        let unseen = unseen.filter(|key| state.writes.get(key).is_some_and(|write| lists_done <= write.lists_begun));
+        unseen.chain(state.under_way.keys()).cloned().collect()
     }
 
     /// Whether a view that has come so far includes our own last write to this object.
@@ -298,12 +330,31 @@ impl<T: Cached> Store<T> {
     }
 }
 
+/// A write that is under way.
+pub struct UnderWay<T: Cached> {
+    store: Arc<Store<T>>,
+    key: Key,
+}
+
+impl<T: Cached> Drop for UnderWay<T> {
+    fn drop(&mut self) {
+        let mut state = self.store.write();
+        let left = state.under_way.get(&self.key).map_or(0, |count| count.saturating_sub(1));
+        if left == 0 {
+            state.under_way.remove(&self.key);
+        } else {
+            state.under_way.insert(self.key.clone(), left);
+        }
+    }
+}
+
 impl<T: Cached> State<T> {
     /// Drops writes that the view includes, once there are many.
     fn forget_old_writes(&mut self) {
         if self.writes.len() >= MOST_WRITES {
             let (position, lists_done) = (self.position, self.lists_done);
             self.writes.retain(|_, write| position < write.version && lists_done <= write.lists_begun);
+            self.written = self.writes.iter().map(|(key, write)| (write.version, key.clone())).collect();
         }
     }
 

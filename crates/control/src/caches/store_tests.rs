@@ -143,6 +143,25 @@ fn nothing_is_decided_before_our_own_write_is_seen() {
 }
 
 #[test]
+fn what_is_being_written_and_what_is_not_seen_yet_is_told() {
+    let store = Arc::new(Store::<Node>::default());
+    list(&store, &[node("a", 1, "1"), node("b", 2, "1")]);
+    let (a, b) = (Key::new("", "a"), Key::new("", "b"));
+    assert_eq!(store.behind(), []);
+    let under_way = store.begin_write(&a);
+    store.wrote(&b, 7);
+    store.wrote(&b, 5);
+    assert_eq!(store.behind(), [b.clone(), a.clone()]);
+    store.wrote(&a, 6);
+    drop(under_way);
+    assert_eq!(store.behind(), [a, b.clone()]);
+    store.apply(Event::Apply(observed::<Node>(&node("a", 6, "1"))));
+    assert_eq!(store.behind(), [b], "of two answers the newer write counts");
+    list(&store, &[node("a", 6, "1"), node("b", 3, "1")]);
+    assert_eq!(store.behind(), [], "a list that was begun later has it, whatever its versions say");
+}
+
+#[test]
 fn after_a_restored_backup_older_versions_count() {
     let store = Store::<Node>::default();
     list(&store, &[node("a", 1000, "1")]);

@@ -190,6 +190,8 @@ impl Costs {
         let only = json!({"uid": &*meta.uid, "resourceVersion": meta.version.to_string(), "annotations": annotations});
         let api = Api::<v1::Pod>::namespaced(self.client.clone(), &key.namespace);
         let patch = Patch::Merge(json!({"metadata": only}));
+        // Until it is seen what has become of it, nobody else is given a seat of this owner.
+        let _under_way = self.stores.pods.begin_write(key);
         match Writer::new(&self.client, &api).patch(&key.name, None, &patch).await {
             Outcome::Written(version) => self.stores.pods.wrote(key, version),
             Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
@@ -216,7 +218,12 @@ impl Costs {
     }
 
     /// Gives pods the seats that they have by their policy now.
-    async fn rewrite(&self, pods: &[Arc<Pod>], policy: &Policy<PropagationPolicySpec>) -> Result<Ended, kube::Error> {
+    async fn rewrite(
+        &self,
+        at: &OwnerKey,
+        pods: &[Arc<Pod>],
+        policy: &Policy<PropagationPolicySpec>,
+    ) -> Result<Ended, kube::Error> {
         let changes = self.changes(pods, policy);
         if changes.is_empty() {
             return Ok(Ended::Done);
@@ -232,6 +239,10 @@ impl Costs {
         for (name, seat) in changes {
             let Some(pod) = pods.iter().find(|pod| pod.meta.key.name == name) else { continue };
             let Some(cost) = cost_of(seat) else { continue };
+            // One that has come meanwhile takes a seat that is free by now: the rest is worked out anew beside it.
+            if pods_of(&self.stores.pods, at).iter().any(|pod| is_live(pod) && is_gated(pod)) {
+                return Ok(Ended::Again(ECHO));
+            }
             let annotations = json!({SEAT: seat.to_string(), DELETION_COST: cost.to_string()});
             if let Ended::Failed = self.write(pod, annotations).await? {
                 ended = Ended::Failed;
@@ -279,7 +290,7 @@ impl Reconcile for Costs {
             Fate::Removed => self.remove(&pods).await,
             Fate::By(policy) => match self.unsettled(at, &pods, &policy) {
                 Some(rest) => Ok(Ended::Again(rest)),
-                None => self.rewrite(&pods, &policy).await,
+                None => self.rewrite(at, &pods, &policy).await,
             },
         }
     }

@@ -188,6 +188,11 @@ impl Seatings {
             let Some(seated) = self.stores.seat(pods, policy, numbering) else { return Decided::Undivided };
             all.insert(at.clone(), seated);
         }
+        // Which seats are free is not known while pods that have one are given another.
+        let is_reseated = |pod: &Arc<Pod>| !is_gated(pod) && OwnerKey::of(pod) == *at;
+        if self.stores.pods.behind().iter().filter_map(|key| self.stores.pods.get(key)).any(|pod| is_reseated(&pod)) {
+            return Decided::Behind;
+        }
         let Some(seated) = all.get_mut(at) else { return Decided::Behind };
         let groups = seated.placing.groups().to_vec();
         Decided::Decisions(seated.placing.decide(&Known {
