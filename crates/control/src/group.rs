@@ -338,7 +338,8 @@ impl Reconcile for Groups {
         if self.groups.is_malformed(key) {
             return Ok(Ended::Done);
         }
-        if !self.groups.caught_up(key) {
+        // Its nodes are told as they were at one time, not some of them as they are now and others as they were before.
+        if !self.groups.caught_up(key) || self.nodes.is_listing() {
             return Ok(Ended::Again(BETWEEN_WRITES));
         }
         let Some(group) = self.groups.get(key) else {
