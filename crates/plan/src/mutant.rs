@@ -101,6 +101,8 @@ mutants! {
     MoveWithoutBudget,
     /// Only pods of its own group count when a pod is moved.
     BudgetPerGroup,
+    /// A pod is moved though no node of the group that should have it fits.
+    MoveWithoutTarget,
     /// Pods of Jobs are moved.
     JobsMoved,
     /// A pod gets another edition however many others are unavailable.

@@ -8,6 +8,7 @@ mod placing;
 pub mod properties;
 pub mod script;
 mod seats;
+mod targets;
 mod workloads;
 
 /// The resource, as the server names it.

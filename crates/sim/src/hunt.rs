@@ -18,7 +18,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
             &[GROUP]
         }
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
-        Mutant::JobsMoved => &[GROUP],
+        Mutant::MoveWithoutTarget | Mutant::JobsMoved => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],

@@ -223,7 +223,7 @@ pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usi
         };
         away < *most_away || is_on(Mutant::MoveWithoutBudget)
     };
-    let helps = |known: &Move| fits(&pods[known.pod], known.to);
+    let helps = |known: &Move| fits(&pods[known.pod], known.to) || is_on(Mutant::MoveWithoutTarget);
     let mut is_held = false;
     for known in moves {
         if !may_go(&known) {

@@ -12,6 +12,7 @@ use super::asking::Asking;
 use super::moves::Moves;
 use super::script::NAMES;
 use super::seats::Seats;
+use super::targets::Targets;
 use super::{GROUPS, binding, editions, placing};
 use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
@@ -35,6 +36,8 @@ pub struct GroupProperties {
     seats: Seats,
     /// Which were moved.
     moves: Moves,
+    /// Where to.
+    targets: Targets,
 }
 
 impl Properties for GroupProperties {
@@ -68,6 +71,8 @@ impl Properties for GroupProperties {
             if write.is_ours() {
                 self.seats.placed(write, &self.asking, &self.groups, server)?;
             }
+            self.targets.is_sensible(write, &self.asking, (&self.groups, &self.nodes), server)?;
+            self.targets.see(write);
             self.seats.see(write);
             self.moves.see(write, server)?;
         }
@@ -236,7 +241,7 @@ fn members<'n>(group: &Value, nodes: &'n [Arc<Value>]) -> BTreeSet<&'n str> {
     nodes.iter().filter(|node| is_in(group, node)).map(|node| text(&node["metadata"]["name"])).collect()
 }
 
-fn is_in(group: &Value, node: &Value) -> bool {
+pub(super) fn is_in(group: &Value, node: &Value) -> bool {
     let spec = &group["spec"];
     let is_named = spec["nodes"].as_array().into_iter().flatten().any(|name| *name == node["metadata"]["name"]);
     let labels = spec["matchLabels"].as_object().filter(|labels| !labels.is_empty());

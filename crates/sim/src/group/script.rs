@@ -12,7 +12,7 @@ use crate::nodes::{DISK, DISKS, Nodes};
 use crate::script::{Edit, Event, Script};
 use crate::world::Habits;
 
-const PATH: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/nodegroups";
+pub(super) const PATH: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/nodegroups";
 /// The names of all groups.
 pub const NAMES: [&str; 3] = ["east", "north", "west"];
 
@@ -37,6 +37,10 @@ pub fn script(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed ^ 0x0077_6f72);
     if random.bool() {
         super::workloads::run_workloads(&mut script, &mut random);
+    }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0065_6d70);
+    if random.u8(0..16) == 0 {
+        super::targets::ask_for_nothing(&mut script);
     }
     script
 }

@@ -26,7 +26,7 @@ use crate::webhook::controller_of;
 const STRAGGLER: Duration = Duration::from_secs(9);
 
 /// Pods that are divided together: those of one revision of their controller, or of nobody's that ask for one policy.
-type Owner = (String, String);
+pub(super) type Owner = (String, String);
 
 /// The groups, by name, as they are and were.
 pub(super) type Groups = BTreeMap<String, Past<Arc<Value>>>;
@@ -255,7 +255,7 @@ fn start_of(pod: &Value, asking: &Asking, since: Duration) -> impl Iterator<Item
 }
 
 /// The number of a pod, if its controller numbers its pods.
-fn number_of(pod: &Value) -> Option<usize> {
+pub(super) fn number_of(pod: &Value) -> Option<usize> {
     let label = match text(&controller_of(pod)?["kind"]) {
         "StatefulSet" => "apps.kubernetes.io/pod-index",
         "Job" => "batch.kubernetes.io/job-completion-index",
@@ -264,7 +264,7 @@ fn number_of(pod: &Value) -> Option<usize> {
     text(&pod["metadata"]["labels"][label]).parse().ok()
 }
 
-fn owner_of(pod: &Value) -> Owner {
+pub(super) fn owner_of(pod: &Value) -> Owner {
     let labels = &pod["metadata"]["labels"];
     let hash = ["pod-template-hash", "controller-revision-hash"].iter().find_map(|key| labels[key].as_str());
     match controller_of(pod) {
@@ -273,7 +273,7 @@ fn owner_of(pod: &Value) -> Owner {
     }
 }
 
-fn is_live(pod: &Value) -> bool {
+pub(super) fn is_live(pod: &Value) -> bool {
     !has_ended(pod) && !is_terminating(pod)
 }
 
