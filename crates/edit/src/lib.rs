@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod amount;
+pub mod authored;
 pub mod blame;
 pub mod carry;
 pub mod check;

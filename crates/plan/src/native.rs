@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dapple_api::selector::Selector;
+use dapple_edit::authored::authored;
 use dapple_edit::document::Document;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
@@ -47,12 +48,12 @@ pub(crate) fn pods_of(object: &Value) -> usize {
     number(&format!("{job}/completions")).map_or(at_once, |all| all.min(at_once))
 }
 
-/// A pod as the template that it would be made of.
+/// A pod as the template that it would be made of: as its author wrote it, as far as that is known.
 pub(crate) fn template_of_pod(pod: &Value) -> Value {
     let metadata = &pod["metadata"];
     let kept = ["labels", "annotations"].into_iter().filter(|field| !metadata[*field].is_null());
     let metadata: Map<String, Value> = kept.map(|field| (field.to_owned(), metadata[field].clone())).collect();
-    json!({"metadata": metadata, "spec": pod["spec"]})
+    json!({"metadata": metadata, "spec": authored(pod)["spec"]})
 }
 
 /// How pods of a workload get what has changed for them.

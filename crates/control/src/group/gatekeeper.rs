@@ -1,12 +1,15 @@
 //! What webhooks know of applications and policies: which new pods have to wait behind the gate and what rules make of them, and
 //! in which namespaces something asks for policies at all.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_edit::authored::authored;
+use dapple_edit::render::hash;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
@@ -212,9 +215,13 @@ impl Gatekeeper {
         if let Some((application, template)) = application.zip(template) {
             self.hold(application, &template, &policy, (&groups, &mut editions));
         }
+        // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
+        let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
+        let of_own = value.is_none().then(|| Arc::from(hash(&json!([base["metadata"]["labels"], base["spec"]]))));
         let meaning = loop {
             let name = editions.of_group(&group).name.as_deref()?;
-            let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
+            let owner = of_own.clone().unwrap_or_else(|| Arc::from(owner.to_string()));
+            let meaning = vec![policy.meta.uid.clone(), Arc::from(name), owner];
             if !is_refused(&meaning) {
                 break meaning;
             }
@@ -222,7 +229,7 @@ impl Gatekeeper {
                 return None;
             }
         };
-        let mut rendering = editions.of_group(&group).render(value.as_deref().unwrap_or(pod)).ok()?;
+        let mut rendering = editions.of_group(&group).render(&base).ok()?;
         if value.is_none() {
             // What is proved is a template, which says neither kind nor status.
             let metadata = &rendering["metadata"];

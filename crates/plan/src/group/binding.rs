@@ -1,5 +1,6 @@
 //! What the labels of an application or a pod say of its policies: whether they are asked for, and confirmed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_api::group::{
@@ -7,6 +8,7 @@ use dapple_api::group::{
     REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL,
 };
 use dapple_api::kinds::{KindInfo, OVERRIDE_POLICY, PROPAGATION_POLICY};
+use dapple_edit::authored::authored;
 use dapple_edit::document::Document;
 use dapple_edit::edit::Edit;
 use dapple_edit::group::edits;
@@ -14,6 +16,7 @@ use dapple_edit::render::render_unnamed;
 use serde_json::Value;
 
 use super::division::Division;
+use super::edition::{EDITION, Edition};
 use crate::mutant::{Mutant, is_on};
 use crate::native::{selector, template};
 use crate::node::Labels;
@@ -126,13 +129,21 @@ pub fn check_propagation(spec: &PropagationPolicySpec) -> Check {
 
 /// Whether an OverridePolicy applies to an application, for every group that its rules name and for all others, whether such
 /// groups are there or not. `policy` is how people name it, `template_field` the field that has the pod template, empty for
-/// a pod.
+/// a pod. One that was made by the policy has shown that it applies, and once more it need not: what a rule takes out is gone.
 #[must_use]
 pub fn check_override(policy: &str, spec: &OverridePolicySpec, application: &Value, template_field: &str) -> Check {
     let Some(template) = template(template_field, application).filter(|template| template.is_object()) else {
         return Check::Unrendered(format!("it has no pod template at {template_field}"));
     };
     let selector = selector(application);
+    let is_pod = template_field.is_empty();
+    if let Some(name) = application["metadata"]["annotations"][EDITION].as_str().filter(|_| is_pod)
+        && kinds_of_groups(spec).any(|group| Edition::of(policy, spec, &group).name.as_deref() == Some(name))
+    {
+        return Check::Passed;
+    }
+    let base = if is_pod { authored(template) } else { Cow::Borrowed(template) };
+    let template = &*base;
     for group in kinds_of_groups(spec) {
         let edits = edits(policy, spec, &[&group]);
         let edits: Vec<&Edit> = edits.iter().collect();
@@ -260,6 +271,29 @@ mod tests {
         assert_eq!(check_override("o", &rules(json!([good])), &pod, ""), Check::Passed);
         let none = check_override("o", &rules(json!([])), &pod, "spec.template");
         assert_eq!(none, Check::Unrendered("it has no pod template at spec.template".to_owned()));
+    }
+
+    #[test]
+    fn a_pod_that_was_made_by_a_policy_is_not_held_against_it_once_more() {
+        let rule = |group: &str, working: &str| {
+            json!({"targetNodeGroup": [group], "plaintext": [{"path": "/spec/containers/0/args", "operator": "remove"},
+                {"path": "/spec/containers/0/workingDir", "operator": "add", "value": working}]})
+        };
+        let spec = rules(json!([rule("north", "/n"), rule("south", "/s")]));
+        let check = |pod: &Value| check_override("o", &spec, pod, "");
+        let mut pod = application()["spec"]["template"].clone();
+        assert_eq!(check(&pod), Check::Passed);
+        pod["spec"]["containers"][0].as_object_mut().expect("a container").remove("args");
+        assert!(matches!(check(&pod), Check::Unrendered(_)), "nothing is there to be taken out");
+        pod["metadata"]["annotations"][EDITION] = json!("another");
+        assert!(matches!(check(&pod), Check::Unrendered(_)), "it was made by something else");
+        for group in ["north", "south"] {
+            pod["metadata"]["annotations"][EDITION] = json!(Edition::of("o", &spec, group).name);
+            assert_eq!(check(&pod), Check::Passed);
+        }
+        // Of workloads, the annotation says nothing.
+        let workload = json!({"metadata": pod["metadata"], "spec": {"template": {"spec": pod["spec"]}}});
+        assert!(matches!(check_override("o", &spec, &workload, "spec.template"), Check::Unrendered(_)));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! A group has the edition of its policy's newest version. It keeps that of an earlier one where the newest is no good, and while
 //! its turn has not come (see [`super::rollout`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::group::OverridePolicySpec;
+use dapple_edit::authored::authored;
 use serde_json::Value;
 
 use super::edition::{Change, Correction, Edition};
@@ -17,7 +19,7 @@ use super::seating::Suits;
 /// What a policy makes of pods, by group.
 #[derive(Debug, Clone, Default)]
 pub struct Editions {
-    /// What pods are made of; none for pods that nothing owns, which are their own.
+    /// What pods are made of; none for pods that nothing owns, which are their own: what others have put in is left alone.
     pub template: Option<Arc<Value>>,
     base: Edition,
     by_group: BTreeMap<Arc<str>, Versions>,
@@ -148,8 +150,7 @@ impl Editions {
     /// How a pod that waits and names this edition gets that of a group.
     pub fn correct(&self, pod: &Value, name: Option<&str>, group: &str) -> Result<Correction, String> {
         let Some(from) = self.named(name) else { return Ok(Correction::NewPod) };
-        let template = self.template.as_deref().unwrap_or(pod);
-        Change { template, from, to: self.of_group(group) }.correction(pod)
+        Change { template: &self.template_of(pod), from, to: self.of_group(group) }.correction(pod)
     }
 
     /// Whether a running pod that names this edition can be given that of a group where it runs, as far as the template tells.
@@ -165,14 +166,17 @@ impl Editions {
     /// A pod that names this edition, as that of a group has it. None if nobody knows what the one that it names made of it.
     pub fn carried(&self, pod: &Value, name: Option<&str>, group: &str) -> Result<Option<Value>, String> {
         let Some(from) = self.named(name) else { return Ok(None) };
-        let template = self.template.as_deref().unwrap_or(pod);
-        Change { template, from, to: self.of_group(group) }.carried(pod).map(Some)
+        Change { template: &self.template_of(pod), from, to: self.of_group(group) }.carried(pod).map(Some)
     }
 
     /// A new pod as the edition of a group has it.
     pub fn make(&self, pod: &Value, group: &str) -> Result<Value, String> {
-        let template = self.template.as_deref().unwrap_or(pod);
-        Change { template, from: &self.base, to: self.of_group(group) }.carried(pod)
+        Change { template: &self.template_of(pod), from: &self.base, to: self.of_group(group) }.carried(pod)
+    }
+
+    /// What a pod is made of.
+    fn template_of<'p>(&'p self, pod: &'p Value) -> Cow<'p, Value> {
+        self.template.as_deref().map_or_else(|| authored(pod), Cow::Borrowed)
     }
 }
 

@@ -61,6 +61,25 @@ fn editions_say_how_a_pod_suits_each_group() {
 }
 
 #[test]
+fn what_others_have_put_into_a_pod_that_nothing_owns_is_left_alone() {
+    let first = json!({"targetNodeGroup": ["beijing"], "overriders": {"plaintext": [
+        {"path": "/spec/containers/0/args", "operator": "add", "value": ["--edge"]}]}});
+    let policy = spec(json!([registry("beijing", "b.io"), first, registry("hangzhou", "h.io")]));
+    let groups = ["beijing", "hangzhou"].map(Arc::<str>::from);
+    let editions = Editions::of("p", &[policy], &groups, None);
+    let mut bare = pod();
+    let brought = json!({"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:image": {}, "f:name": {}}}}});
+    bare["metadata"]["managedFields"] = json!([{"manager": "kubectl", "operation": "Update", "fieldsV1": brought}]);
+    let made = editions.make(&bare, "beijing").expect("it renders");
+    let mesh = json!({"name": "mesh", "image": "old.io/mesh:1"});
+    let web = json!({"name": "web", "image": "b.io/nginx:1", "args": ["--edge"]});
+    assert_eq!(made["spec"]["containers"], json!([mesh, web]));
+    let corrected = editions.correct(&bare, None, "hangzhou").expect("it renders");
+    let Correction::Patch(patch) = corrected else { panic!("images can be corrected") };
+    assert_eq!(patch["spec"]["containers"], json!([{"name": "web", "image": "h.io/nginx:1"}]));
+}
+
+#[test]
 fn a_group_keeps_its_last_edition_that_is_any_good() {
     let wrong = json!({"targetNodeGroup": ["jinan"], "overriders": {"argsOverrider": [
         {"containerName": "nobody", "operator": "add", "value": ["x"]}]}});

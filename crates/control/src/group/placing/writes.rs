@@ -129,14 +129,17 @@ impl Placements {
         let Some(whole) = whole(&self.client, pod).await? else { return Ok(None) };
         let corrected =
             editions.correct(&waiting.asking.labels, &whole, pod.annotations.get(EDITION), &placement.group);
+        let kept = |text: &str| {
+            let note = format!("it is placed without the edition of its group {:?}: {text}", placement.group);
+            self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
+            Ok(Some(Correction::Patch(Map::new())))
+        };
         match corrected {
-            Ok(Correction::NewPod) if editions.are_kept => Ok(Some(Correction::Patch(Map::new()))),
-            Ok(correction) => Ok(Some(correction)),
-            Err(text) if editions.are_kept => {
-                let note = format!("it is placed without the edition of its group {:?}: {text}", placement.group);
-                self.waits.report(POD, &pod.meta.key, &pod.meta.uid, "EditionKept", note);
-                Ok(Some(Correction::Patch(Map::new())))
+            Ok(Correction::NewPod) if editions.are_kept => {
+                kept("of a pod that is there already, Kubernetes lets nobody change what the rules change")
             }
+            Ok(correction) => Ok(Some(correction)),
+            Err(text) if editions.are_kept => kept(&text),
             Err(text) => {
                 debug!(owner = %at, pod = %pod.meta.key, text, "it cannot be corrected");
                 Ok(Some(Correction::NewPod))
