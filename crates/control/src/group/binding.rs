@@ -87,6 +87,13 @@ impl Bindings {
         if at.kind == DAEMON_SET.at { self.sets.caught_up(&at.key) } else { self.applications.caught_up(at) }
     }
 
+    /// The field that has its pod template; a pod is one itself.
+    fn template_field(&self, at: &ApplicationKey) -> Arc<str> {
+        // Sets of ours have theirs where those of Kubernetes have it.
+        let kind = if at.kind == DAEMON_SET.at { NATIVE_DAEMON_SET.at } else { at.kind };
+        self.applications.template_field(kind)
+    }
+
     /// What the checks say of the policy that an application asks for; none if that is not known.
     async fn check(&self, at: &ApplicationKey, asking: &Asking, pair: Pair) -> Result<Option<Check>, kube::Error> {
         let situation = pair.situation(&asking.labels);
@@ -110,7 +117,7 @@ impl Bindings {
                 }
                 let object = self.whole(at, asking).await?;
                 Ok(object.map(|object| {
-                    let template_field = self.applications.template_field(at.kind);
+                    let template_field = self.template_field(at);
                     check_override(&format!("OverridePolicy {policy}"), &found.spec, &object, &template_field)
                 }))
             }
