@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::application::{Applicant, Applications, Asking, is_served};
-use super::editions::{policy_name, shown};
+use super::editions::shown;
 use super::guess::{Guesses, NewPod};
 use super::known_editions::KnownEditions;
 use super::owner::{OwnerKey, number_label, pods_of};
@@ -245,7 +245,8 @@ impl Gatekeeper {
     async fn make_daemon(&self, namespace: &str, pod: &Value, owner: &str) -> Option<Made> {
         let (_, set) = self.applications.by_uid(namespace, owner)?;
         let Applicant::Is(application) = self.applications.application_of(&set) else { return None };
-        let policy = self.overrides.get(&Key::new(namespace, policy_name(&application.labels)?))?;
+        // Confirmed or not: the first pods come before that, and those that run get nothing but images.
+        let policy = self.overrides.get(&Key::new(namespace, application.labels.get(Pair::Override.required())?))?;
         let groups = [all_groups_of(&self.nodes, &self.groups, &node_of(pod)?)];
         let owner = OwnerKey::of_new(namespace, pod, &labels_of(pod));
         let read = self.templates.get(&self.client, &self.applications, &owner);
