@@ -41,19 +41,19 @@ pub(crate) fn deployment(namespace: &str, name: &str, replicas: usize, asks: boo
             "containers": [{"name": "c", "image": "web:1"}]}}}})
 }
 
-fn policy(namespace: &str) -> Value {
+pub(crate) fn policy(namespace: &str) -> Value {
     json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": {"name": "spread", "namespace": namespace}, "spec": {"staticWeightList": [
             {"nodeGroupNames": ["beijing"], "weight": 1}, {"nodeGroupNames": ["hangzhou"], "weight": 1}]}})
 }
 
 /// Creates objects as one user does, all at the same time.
-async fn create_all(client: &Client, objects: impl Iterator<Item = Value>) {
+pub(crate) async fn create_all(client: &Client, objects: impl Iterator<Item = Value>) {
     let created = objects.map(|object| async move { dapple_control::install::apply(client, &object).await });
     join_all(created).await.into_iter().for_each(|done| done.unwrap());
 }
 
-async fn pods(client: &Client, namespaces: &[String]) -> Vec<Pod> {
+pub(crate) async fn pods(client: &Client, namespaces: &[String]) -> Vec<Pod> {
     let all = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.unwrap();
     all.items.into_iter().filter(|pod| namespaces.contains(&pod.namespace().unwrap_or_default())).collect()
 }
@@ -68,7 +68,13 @@ pub(crate) fn node_of(pod: &Pod) -> String {
 }
 
 /// Waits until so many pods are there, and all are such.
-async fn are_all(client: &Client, namespaces: &[String], count: usize, what: &str, is_such: impl Fn(&Pod) -> bool) {
+pub(crate) async fn are_all(
+    client: &Client,
+    namespaces: &[String],
+    count: usize,
+    what: &str,
+    is_such: impl Fn(&Pod) -> bool,
+) {
     eventually(&format!("{count} pods {what}"), || async {
         let found = pods(client, namespaces).await;
         let such = found.iter().filter(|pod| is_such(pod)).count();
@@ -106,7 +112,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
     only_what_asks_waits(&hooked).await;
     each_group_has_its_own_edition(&hooked).await;
-    what_others_put_into_pods_is_left_alone(&hooked).await;
+    crate::overriders::each_kind_has_each_overrider_and_sidecars_are_left_alone(&hooked).await;
 
     // A policy that never comes: the pods would wait for ever.
     let left = ["left".to_owned()];
@@ -243,59 +249,6 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
     create_all(client, [refused].into_iter()).await;
     create_all(client, [web].into_iter()).await;
     are_all(client, &["editions".to_owned()], 16, "are of their group's last good edition", is_right).await;
-}
-
-/// A sidecar that another product puts in front of the template's containers, before or after us.
-async fn what_others_put_into_pods_is_left_alone(hooked: &Hooked) {
-    let client = &hooked.client;
-    let name = "mesh.example.com";
-    let injects = r#"[JSONPatch{op: "add", path: "/spec/containers/0", value: Object.spec.containers{
-        name: "mesh", image: "mesh.io/proxy:1", args: ["--mesh"]}}]"#;
-    let version = "admissionregistration.k8s.io/v1";
-    let mesh = json!({"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
-        "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
-            "resources": ["pods"]}]},
-        "matchConditions": [{"name": "once", "expression": "!object.spec.containers.exists(c, c.name == 'mesh')"}],
-        "failurePolicy": "Fail", "reinvocationPolicy": "IfNeeded",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": injects}}]}});
-    let binding = json!({"apiVersion": version, "kind": "MutatingAdmissionPolicyBinding", "metadata": {"name": name},
-        "spec": {"policyName": name, "matchResources": {"namespaceSelector": {"matchLabels": {"mesh": "yes"}}}}});
-    let mut meshed = namespace("meshed");
-    meshed["metadata"]["labels"] = json!({"mesh": "yes"});
-    create_all(client, [mesh, binding, meshed].into_iter()).await;
-    let probe = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": "meshed"},
-        "spec": {"containers": [{"name": "c", "image": "web:1"}]}});
-    eventually("the sidecar is put in", || async {
-        let said = hooked.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], &probe.to_string());
-        if text(&said.stdout).contains("mesh.io") { Ok(()) } else { Err(text(&said.stderr)) }
-    })
-    .await;
-    let rule = |group: &str| {
-        let image = json!({"component": "Registry", "operator": "replace", "value": format!("{group}.registry.io")});
-        let first = json!({"path": "/spec/containers/0/args", "operator": "add", "value": [format!("--site={group}")]});
-        json!({"targetNodeGroup": [group], "overriders": {"imageOverrider": [image], "plaintext": [first]}})
-    };
-    let editions = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
-        "metadata": {"name": "sites", "namespace": "meshed"}, "spec": {"overrideRules": [rule("beijing"), rule("hangzhou")]}});
-    let mut web = deployment("meshed", "web", 4, true);
-    web["metadata"]["labels"]["groupmanagement.kubeedge.io/required-overridepolicy"] = json!("sites");
-    create_all(client, [policy("meshed"), editions].into_iter()).await;
-    create_all(client, [web].into_iter()).await;
-    let is_right = |pod: &Pod| {
-        let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
-        let containers = &pod.spec.as_ref().unwrap().containers;
-        let found: Vec<(&str, &str, Vec<String>)> = containers
-            .iter()
-            .map(|known| {
-                let image = known.image.as_deref().unwrap_or_default();
-                (known.name.as_str(), image, known.args.clone().unwrap_or_default())
-            })
-            .collect();
-        let image = format!("{group}.registry.io/web:1");
-        let own = ("c", image.as_str(), vec![format!("--site={group}")]);
-        found == [("mesh", "mesh.io/proxy:1", vec!["--mesh".to_owned()]), own] && node_of(pod).starts_with(&group)
-    };
-    are_all(client, &["meshed".to_owned()], 4, "have the sidecar as it was put in", is_right).await;
 }
 
 /// With all managers gone, pods come as if dapple were away.

@@ -14,6 +14,7 @@ mod imports;
 mod lease;
 mod newer;
 mod openkruise;
+mod overriders;
 mod plan;
 mod plan_groups;
 mod plan_live;

@@ -19,16 +19,24 @@ use crate::support::{eventually, text};
 use crate::webhooks::{Hooked, set};
 
 /// Takes the strategy away that ours has filled in.
-fn spoil(review: &[u8]) -> Value {
+fn spoil(_set: &Value) -> Value {
+    json!([{"op": "add", "path": "/spec/updateStrategy", "value": {"type": "RollingUpdate"}}])
+}
+
+fn respond(review: &[u8], patch: fn(&Value) -> Value) -> Value {
     let review: Value = serde_json::from_slice(review).unwrap_or_default();
-    let patch = json!([{"op": "add", "path": "/spec/updateStrategy", "value": {"type": "RollingUpdate"}}]);
+    let patch = patch(&review["request"]["object"]);
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {
         "uid": review["request"]["uid"], "allowed": true,
         "patchType": "JSONPatch", "patch": ByteString(patch.to_string().into_bytes())}})
 }
 
-/// Serves a webhook of somebody else, which is asked after ours. Returns how often it was asked, and its authority.
-async fn other_product(front: SocketAddr, stop: CancellationToken) -> (Arc<AtomicUsize>, String) {
+/// Serves a webhook of somebody else, which changes objects by a JSON patch. Returns how often it was asked, and its authority.
+pub(crate) async fn other_product(
+    front: SocketAddr,
+    stop: CancellationToken,
+    patch: fn(&Value) -> Value,
+) -> (Arc<AtomicUsize>, String) {
     let span = Span::beginning(Env::system().now().as_second(), 3_600);
     let root = authority(span).unwrap();
     let pair = sign(&root.key, span, span, &["127.0.0.1".to_owned()]).unwrap();
@@ -38,7 +46,7 @@ async fn other_product(front: SocketAddr, stop: CancellationToken) -> (Arc<Atomi
     let count = asked.clone();
     let answer = move |review: Bytes| async move {
         count.fetch_add(1, Ordering::Relaxed);
-        ([("content-type", "application/json")], spoil(&review).to_string())
+        ([("content-type", "application/json")], respond(&review, patch).to_string())
     };
     let routes = axum::Router::new().route("/", post(answer));
     let listener = tokio::net::TcpListener::bind(front).await.unwrap();
@@ -53,7 +61,7 @@ async fn defaults_are_stated_again_where_somebody_took_them_away() {
     hooked.asked().await;
     let stop = CancellationToken::new();
     let front = SocketAddr::from(([127, 0, 0, 1], hooked.cluster.choose_port().unwrap()));
-    let (asked, bundle) = other_product(front, stop.clone()).await;
+    let (asked, bundle) = other_product(front, stop.clone(), spoil).await;
     let late = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "zz-other-product"}, "webhooks": [{
             "name": "late.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "failurePolicy": "Fail",
