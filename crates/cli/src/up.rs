@@ -23,7 +23,7 @@ use crate::status::{is_ready, view};
 /// Groups of the example fleet's three locations.
 const EXAMPLE_GROUPS: &str = include_str!("../../../examples/group/nodegroups.yaml");
 /// How long the fleet and the manager may take. A busy machine is no error.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Above this many nodes, heartbeats every few seconds would keep two cores busy.
 const MANY_NODES: usize = 2_000;
 

@@ -27,7 +27,7 @@ use crate::{
 mod access;
 
 /// How long a component may take: generous, since a busy machine is no error.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// How long one question to a component may take: one that accepts and never answers must not use up all patience.
 const TRY: Duration = Duration::from_secs(15);
 /// How many lines of a log an error shows.
