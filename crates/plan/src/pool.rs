@@ -13,6 +13,8 @@ use crate::fate::Update;
 use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
+pub mod attributes;
+
 /// The replacements for an application, and the name of the object that has them.
 pub struct Replacements<'a> {
     /// As people name it.

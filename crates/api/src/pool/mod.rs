@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::crd::{Crd, Version, age, column, wide};
 use crate::kinds;
 
-pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, Taint, TaintEffect};
+pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, Taint, TaintEffect, is_reserved};
 pub use replacement::{
     ConfigMapItem, EnvItem, ImageItem, Item, PersistentVolumeClaimItem, Replacement, ReplacementStatus, SecretItem,
     Subject, SubjectKind, UpgradeStrategy, YurtAppConfigurationReplacement,
@@ -35,6 +35,12 @@ pub const GROUP: &str = "apps.openyurt.io";
 
 /// Label that puts a node into the pool it names.
 pub const NODE_POOL_LABEL: &str = "apps.openyurt.io/nodepool";
+
+/// Annotation of a node: what a pool has put on it, as OpenYurt writes it.
+pub const PREVIOUS_ATTRIBUTES: &str = "nodepool.openyurt.io/previous-attributes";
+
+/// Annotation of a node: what was there before a pool put something else in its place.
+pub const REPLACED_ATTRIBUTES: &str = "dapple.dev/pool-replaced";
 
 /// Label on a workload: the pool that it was made for.
 pub const POOL_NAME_LABEL: &str = "apps.openyurt.io/pool-name";

@@ -117,9 +117,42 @@ impl NodePoolSpec {
     }
 }
 
+/// Whether a label, annotation or taint is kept by Kubernetes, the kubelet or dapple: no pool may give it to nodes.
+#[must_use]
+pub fn is_reserved(key: &str) -> bool {
+    const KEPT: [&str; 5] = [
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        super::NODE_POOL_LABEL,
+        super::PREVIOUS_ATTRIBUTES,
+    ];
+    let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+    let is_ours = domain == "dapple.dev" || domain.ends_with(".dapple.dev");
+    KEPT.contains(&key) || is_ours || ["node.kubernetes.io", "node.cloudprovider.kubernetes.io"].contains(&domain)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_others_are_reserved() {
+        for key in [
+            "kubernetes.io/os",
+            "node.kubernetes.io/not-ready",
+            "node.cloudprovider.kubernetes.io/shutdown",
+            "dapple.dev/suspend",
+            "group.dapple.dev/east",
+            "apps.openyurt.io/nodepool",
+            "nodepool.openyurt.io/previous-attributes",
+        ] {
+            assert!(is_reserved(key), "{key}");
+        }
+        for key in ["zone", "topology.kubernetes.io/zone", "notdapple.dev/x", "node-role.kubernetes.io/edge"] {
+            assert!(!is_reserved(key), "{key}");
+        }
+    }
 
     #[test]
     fn an_empty_pool_is_at_the_edge() {
