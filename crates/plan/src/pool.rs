@@ -14,6 +14,7 @@ use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
 pub mod attributes;
+pub mod rollout;
 
 /// The replacements for an application, and the name of the object that has them.
 pub struct Replacements<'a> {

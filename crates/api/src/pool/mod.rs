@@ -45,6 +45,15 @@ pub const REPLACED_ATTRIBUTES: &str = "dapple.dev/pool-replaced";
 /// Label on a workload: the pool that it was made for.
 pub const POOL_NAME_LABEL: &str = "apps.openyurt.io/pool-name";
 
+/// Annotation of an application, or of its replacement: how many pools may be changed at once, or which share of them.
+pub const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
+
+/// Annotation of an application, or of its replacement: pools in the order in which they are changed.
+pub const ROLLOUT_ORDER: &str = "dapple.dev/rollout-order";
+
+/// Annotation of an application, or of its replacement: pools that a rollout does not wait for.
+pub const ROLLOUT_SKIP: &str = "dapple.dev/rollout-skip";
+
 /// Text that stands for the pool's name in the strings of a replacement.
 pub const POOL_PLACEHOLDER: &str = "{{nodepool}}";
 
