@@ -310,7 +310,7 @@ proptest! {
         let bounds: Vec<(i32, i32)> = listed.iter().map(|(min, more, _)| (*min, min + more)).collect();
         let mut seating = Seating::new(ranges(&bounds));
         seating.set_live(made.len());
-let suits = |made: &[u8]| -> Vec<Suits> {
+        let suits = |made: &[u8]| -> Vec<Suits> {
             made.iter().map(|how| [Suits::AsItIs, Suits::Corrected, Suits::Never][usize::from(*how)]).collect()
         };
         let waiting: Vec<(Arc<str>, Waiting)> = made.iter().enumerate().map(|(number, made)| {
