@@ -33,8 +33,9 @@ use crate::prove::Proof;
 use crate::review::{BadReview, Request};
 use crate::routes::respond;
 
-/// It is known within this time whether the API server takes an edition: a pod waits meanwhile.
-const PROVED_WITHIN: Duration = Duration::from_millis(500);
+/// A pod is made by its edition, and that proved, within this time, or it comes as it is, behind the gate: the API server waits
+/// two seconds at most, of which the lease may take half a one, and what is not answered by then would come without the gate.
+const MADE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Answers about pods and about workloads that ask for policies.
 pub struct Gate {
@@ -69,19 +70,29 @@ impl Gate {
     /// How a new pod is put behind the gate, if somebody will open it: made by the edition of its group where that is known, and
     /// known to be taken.
     async fn pod(&self, request: &Request) -> Vec<Value> {
-        let is_refused = |meaning: &Vec<Arc<str>>| self.asker.is_refused(meaning);
-        let admitted = self.gatekeeper.admit(&request.namespace, &request.object, &is_refused).await;
-        let Admission { gate, made } = admitted;
+        let (namespace, pod) = (&request.namespace, &request.object);
+        let admission = self.gatekeeper.admit(namespace, pod);
         // A pod that does not wait needs nobody.
-        if !gate.is_empty() && !self.placer.is_there().await {
+        if !admission.gate.is_empty() && !self.placer.is_there().await {
             return Vec::new();
         }
-        let Some(Made { patch, rendering, meaning }) = made else { return gate };
-        let question = [meaning];
-        let asked = self.asker.ask(&question, |_| Some(rendering.clone()));
-        let answers = tokio::time::timeout(PROVED_WITHIN, asked).await;
-        let is_taken = answers.is_ok_and(|answers| matches!(answers.proofs.as_slice(), [(_, Proof::Taken)]));
-        if is_taken { patch } else { gate }
+        let question = (!request.dry_run).then_some(request.uid.as_str());
+        let made = tokio::time::timeout(MADE_WITHIN, self.make(request, &admission, question)).await;
+        if let Some(patch) = made.ok().flatten().filter(|patch| applies(pod, patch)) {
+            return patch;
+        }
+        question.into_iter().for_each(|question| self.gatekeeper.withdraw(namespace, pod, question));
+        // One that does not apply would have the pod refused, whatever is said of failures.
+        Some(admission.gate).filter(|patch| applies(pod, patch)).unwrap_or_default()
+    }
+
+    /// A pod by its edition, if the API server is known to take it.
+    async fn make(&self, request: &Request, admission: &Admission, question: Option<&str>) -> Option<Vec<Value>> {
+        let is_refused = |meaning: &Vec<Arc<str>>| self.asker.is_refused(meaning);
+        let pod = (request.namespace.as_str(), &request.object);
+        let Made { patch, rendering, meaning } = self.gatekeeper.make(pod, admission, question, &is_refused).await?;
+        let answers = self.asker.ask(&[meaning], |_| Some(rendering.clone())).await;
+        matches!(answers.proofs.as_slice(), [(_, Proof::Taken)]).then_some(patch)
     }
 
     /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there are told.
@@ -105,6 +116,12 @@ impl Gate {
     }
 }
 
+/// Whether a JSON patch can be carried out on an object.
+fn applies(object: &Value, operations: &[Value]) -> bool {
+    let operations: Result<json_patch::Patch, _> = serde_json::from_value(operations.into());
+    operations.is_ok_and(|operations| json_patch::patch(&mut object.clone(), &operations).is_ok())
+}
+
 /// The paths.
 pub fn routes(gate: Arc<Gate>) -> Router {
     let mut router = Router::new();
@@ -122,4 +139,21 @@ pub fn routes(gate: Arc<Gate>) -> Router {
         router = router.route(path, post(answer));
     }
     router
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_patch_that_cannot_be_carried_out_is_known() {
+        let pod = json!({"spec": {}});
+        let add = |path: &str| json!({"op": "add", "path": path, "value": 1});
+        assert!(applies(&pod, &[]));
+        assert!(applies(&pod, &[add("/spec/a")]));
+        assert!(!applies(&pod, &[add("/spec/a"), add("/metadata/labels/a")]));
+        assert!(!applies(&pod, &[json!({"op": "none"})]));
+    }
 }

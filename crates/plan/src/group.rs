@@ -18,6 +18,7 @@ pub mod gate;
 pub mod label;
 pub mod placing;
 pub mod repair;
+pub mod replacing;
 pub mod rollout;
 pub mod running;
 pub mod seating;

@@ -105,6 +105,10 @@ mutants! {
     MoveWithoutTarget,
     /// Pods of Jobs are moved.
     JobsMoved,
+    /// Pods of Jobs that wait behind the gate are replaced.
+    GatedJobsReplaced,
+    /// Pods that wait behind the gate are replaced as fast as others are made.
+    ReplacedWithoutPause,
     /// A pod gets another edition however many others are unavailable.
     EditionWithoutBudget,
 }

@@ -19,6 +19,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         }
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
         Mutant::MoveWithoutTarget | Mutant::JobsMoved => &[GROUP],
+        Mutant::GatedJobsReplaced | Mutant::ReplacedWithoutPause => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],

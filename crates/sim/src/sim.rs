@@ -286,6 +286,11 @@ impl Sim {
         Some(fate)
     }
 
+    /// Whether the webhook makes pods by the editions of groups now.
+    pub fn makes_pods(&self) -> bool {
+        self.lock().world.habits().makes_pods_from.is_some_and(|from| from <= self.now())
+    }
+
     /// The newest version at some time.
     pub fn version_at(&self, at: Duration) -> u64 {
         let state = self.lock();

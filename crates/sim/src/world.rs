@@ -62,6 +62,8 @@ pub struct Habits {
     pub schedules: bool,
     /// Whether new pods are shown to the webhook.
     pub has_webhook: bool,
+    /// From when on it makes them by the editions of groups, if ever.
+    pub makes_pods_from: Option<Duration>,
 }
 
 impl Habits {
@@ -78,6 +80,7 @@ impl Habits {
             controllers: 500,
             schedules: false,
             has_webhook: false,
+            makes_pods_from: None,
         }
     }
 }

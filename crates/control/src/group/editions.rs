@@ -10,6 +10,7 @@ use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::Correction;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::seating::Suits;
+use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::node::Labels;
 use dapple_plan::proof::{Answer, is_to_ask};
 use k8s_openapi::api::core::v1;
@@ -158,7 +159,7 @@ impl Editioner {
             by_policy.insert(key.name, editions);
         }
         let kind = at.uid().and_then(|uid| world.applications.by_uid(&at.namespace, uid)).map(|(kind, _)| kind);
-        let are_kept = at.is_nobody() || kind == Some(NATIVE_JOB.at);
+        let are_kept = at.is_nobody() || kind == Some(NATIVE_JOB.at) && !is_on(Mutant::GatedJobsReplaced);
         Ok(Some(EditionsOfOwner { by_policy, unrendered, are_kept }))
     }
 

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
 use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
@@ -13,7 +12,7 @@ use dapple_edit::render::hash;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
-use dapple_plan::group::gate;
+use dapple_plan::group::gate::{self, MADE_FOR, made_for};
 use dapple_plan::node::Labels;
 use kube::Client;
 use serde_json::{Value, json};
@@ -36,9 +35,6 @@ use crate::caches::{Caches, Subscription};
 use crate::env::Env;
 use crate::slim::{Cached, Key, Node};
 
-/// A template is read within this time: a pod waits meanwhile.
-const TEMPLATE_WITHIN: Duration = Duration::from_millis(500);
-
 /// What is known.
 pub struct Gatekeeper {
     applications: Applications,
@@ -57,16 +53,32 @@ pub struct Gatekeeper {
 }
 
 /// What becomes of a new pod.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Admission {
     /// The operations of a JSON patch that puts it behind the gate; none if it need not wait.
     pub gate: Vec<Value>,
-    /// The same, by the edition of the group that it will probably get.
-    pub made: Option<Made>,
+    asks: Asks,
+}
+
+/// What asks for policies in the name of a new pod.
+#[derive(Default)]
+enum Asks {
+    /// Nothing, or nobody knows.
+    #[default]
+    Nothing,
+    /// The pod itself, with these labels.
+    Itself(BTreeMap<String, String>),
+    /// Its application.
+    Application(Asking),
+    /// Its owner is the DaemonSet of this UID.
+    DaemonSet(String),
 }
 
 /// Whether what is named so is known to be refused: [`Made::meaning`].
 pub type IsRefused<'a> = &'a (dyn Fn(&Vec<Arc<str>>) -> bool + Sync);
+
+/// The labels of what asks in the name of a pod, and that itself, unless it is the pod.
+type AsksFor<'a> = (&'a (dyn Labels + Sync), Option<&'a Asking>);
 
 /// A pod as an edition has it.
 #[derive(Debug)]
@@ -127,59 +139,73 @@ impl Gatekeeper {
         }
     }
 
-    /// What becomes of a new pod. Nothing is remembered of a dry run. Of editions that are known to be refused by the API server,
-    /// the one before them counts.
-    pub async fn admit(&self, namespace: &str, pod: &Value, is_refused: IsRefused<'_>) -> Admission {
+    /// What becomes of a new pod, by what is known already.
+    pub fn admit(&self, namespace: &str, pod: &Value) -> Admission {
         if !is_served(namespace, &self.own_namespace) {
             return Admission::default();
         }
         let owners = pod["metadata"]["ownerReferences"].as_array();
-        let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-        let own = labels_of(pod);
-        let Some(owner) = owner else { return self.of_labels((namespace, pod), &own, None, is_refused).await };
+        let Some(owner) = owners.into_iter().flatten().find(|owner| owner["controller"] == true) else {
+            let own = labels_of(pod);
+            return Admission { gate: gate::patch(pod, gate::Applicant::Of(&own)), asks: Asks::Itself(own) };
+        };
         let (kind, version) = (text(&owner["kind"]), text(&owner["apiVersion"]));
         if !self.applications.can_ask(version, kind) {
             return Admission::default();
         }
         // Pods of DaemonSets belong to their nodes: they never wait.
         if kind == NATIVE_DAEMON_SET.at.kind {
-            let made = self.make_daemon(namespace, pod, text(&owner["uid"])).await;
-            return Admission { gate: Vec::new(), made };
+            return Admission { gate: Vec::new(), asks: Asks::DaemonSet(text(&owner["uid"]).to_owned()) };
         }
         let known = self.applications.by_uid(namespace, text(&owner["uid"]));
         match known.map(|(_, owner)| self.applications.application_of(&owner)) {
-            Some(Applicant::Is(application)) => {
-                self.of_labels((namespace, pod), &application.labels, Some(&application), is_refused).await
-            }
+            Some(Applicant::Is(application)) => Admission {
+                gate: gate::patch(pod, gate::Applicant::Of(&application.labels)),
+                asks: Asks::Application(application),
+            },
             Some(Applicant::None) => Admission::default(),
             // The leader finds out.
             Some(Applicant::Unknown) | None => {
-                Admission { gate: gate::patch(pod, gate::Applicant::Unknown), made: None }
+                Admission { gate: gate::patch(pod, gate::Applicant::Unknown), asks: Asks::Nothing }
             }
         }
     }
 
-    /// What becomes of a pod whose application has these labels. Without one, it is its own.
-    async fn of_labels(
+    /// A new pod by the edition of its group. None if it has none, if that is not known, or does not apply. Of editions that are
+    /// known to be refused by the API server, the one before them counts. Which group a pod was made for is remembered by the UID
+    /// of the question about it; of a dry run, without one, nothing is.
+    pub async fn make(
         &self,
         (namespace, pod): (&str, &Value),
-        labels: &(dyn Labels + Sync),
-        application: Option<&Asking>,
+        admission: &Admission,
+        question: Option<&str>,
         is_refused: IsRefused<'_>,
-    ) -> Admission {
-        let gate = gate::patch(pod, gate::Applicant::Of(labels));
-        if gate.is_empty() {
-            return Admission::default();
+    ) -> Option<Made> {
+        let is_gated = !admission.gate.is_empty();
+        match &admission.asks {
+            Asks::DaemonSet(uid) => self.make_daemon(namespace, pod, uid).await,
+            Asks::Itself(labels) if is_gated => {
+                self.make_gated((namespace, pod), (labels, None), question, is_refused).await
+            }
+            Asks::Application(application) if is_gated => {
+                let asks: AsksFor<'_> = (&application.labels, Some(application));
+                self.make_gated((namespace, pod), asks, question, is_refused).await
+            }
+            _ => None,
         }
-        Admission { made: self.make((namespace, pod), labels, application, is_refused).await, gate }
+    }
+
+    /// A pod is not made for a group after all: it comes as it is, or not at all.
+    pub fn withdraw(&self, namespace: &str, pod: &Value, question: &str) {
+        self.guesses.withdraw(&OwnerKey::of_new(namespace, pod, &labels_of(pod)), question);
     }
 
     /// The pod as the edition of the group has it that it will probably get. None if that is not known, or does not apply.
-    async fn make(
+    async fn make_gated(
         &self,
         (namespace, pod): (&str, &Value),
-        labels: &(dyn Labels + Sync),
-        application: Option<&Asking>,
+        (labels, application): AsksFor<'_>,
+        question: Option<&str>,
         is_refused: IsRefused<'_>,
     ) -> Option<Made> {
         // What is asked for counts, confirmed or not: behind the gate the pod waits for that, and some can never be made anew.
@@ -191,8 +217,7 @@ impl Gatekeeper {
         let template = if owner.is_nobody() {
             None
         } else {
-            let read = self.templates.get(&self.client, &self.applications, &owner);
-            Some(tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()??)
+            Some(self.templates.get(&self.client, &self.applications, &owner).await.ok()??)
         };
         let start = template.as_ref().map_or(0, |template| template.start);
         let kind = owner.uid().and_then(|uid| self.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
@@ -202,13 +227,12 @@ impl Gatekeeper {
         let pods = pods_of(self.applications.pods(), &owner);
         let groups = Division::of(&propagation.spec)?.groups().to_vec();
         let volumes = Volumes { client: &self.client, nodes: &self.nodes, groups: &self.groups };
-        let read = volumes.reach(namespace, pod, &groups);
-        let allowed = match tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()? {
+        let allowed = match volumes.reach(namespace, pod, &groups).await.ok()? {
             Reach::All => None,
             Reach::Only(allowed) => Some(allowed),
             Reach::Unbound(_) => return None,
         };
-        let new = NewPod { uid: text(&pod["metadata"]["uid"]), ordinal, allowed: allowed.as_ref() };
+        let new = NewPod { question, ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
         let value = template.as_ref().map(|template| template.value.clone());
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
@@ -236,7 +260,8 @@ impl Gatekeeper {
             let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
             rendering = json!({"metadata": metadata, "spec": rendering["spec"]});
         }
-        let made = editions.make(pod, &group).ok()?;
+        let mut made = editions.make(pod, &group).ok()?;
+        made["metadata"]["annotations"][MADE_FOR] = made_for(&group, question.unwrap_or_default()).into();
         let patch = gate::patch_made(pod, &made, labels);
         Some(Made { patch, rendering, meaning })
     }
@@ -249,8 +274,7 @@ impl Gatekeeper {
         let policy = self.overrides.get(&Key::new(namespace, application.labels.get(Pair::Override.required())?))?;
         let groups = [all_groups_of(&self.nodes, &self.groups, &node_of(pod)?)];
         let owner = OwnerKey::of_new(namespace, pod, &labels_of(pod));
-        let read = self.templates.get(&self.client, &self.applications, &owner);
-        let template = tokio::time::timeout(TEMPLATE_WITHIN, read).await.ok()?.ok()??.value.clone();
+        let template = self.templates.get(&self.client, &self.applications, &owner).await.ok()??.value.clone();
         let specs = [policy.spec.clone()];
         let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.clone()));
         let edition = editions.of_group(&groups[0]);

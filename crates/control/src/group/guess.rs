@@ -1,12 +1,16 @@
 //! Which group a new pod will probably get, as far as this replica knows. The leader decides; a pod that was made for another
 //! group than it gets is corrected or made anew, so a guess need only be right most of the time.
+//!
+//! A new pod has no UID yet, so a guess goes by the question that the API server asked, which is noted on the pod. A guess counts
+//! until its pod is seen; from then on the pod itself says which group it was made for, to every replica.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::division::Division;
+use dapple_plan::group::gate::{MADE_FOR, group_made_for, made_for};
 use dapple_plan::group::placing::{GATE, probable_group};
 use tokio::time::Instant;
 
@@ -14,12 +18,14 @@ use super::owner::{OwnerKey, is_live};
 use super::policy::Policy;
 use crate::slim::{Key, Pod};
 
-/// A guess counts for so long, whether its pod was seen or not: quotas and other webhooks refuse pods after us.
+/// A guess whose pod is not seen counts for so long: quotas and other webhooks refuse pods after us.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// A pod that is about to be made.
+#[derive(Clone, Copy, Default)]
 pub(super) struct NewPod<'p> {
-    pub(super) uid: &'p str,
+    /// The UID of the question about it; none if nothing is to be remembered, since it will not be made.
+    pub(super) question: Option<&'p str>,
     /// Its number, if its owner numbers its pods.
     pub(super) ordinal: Option<usize>,
     /// The only groups that its volumes allow, by their places in the policy.
@@ -34,8 +40,10 @@ pub(super) struct Guesses {
 
 #[derive(Default)]
 struct State {
-    /// By the UID of the pod.
-    made: BTreeMap<Arc<str>, Guess>,
+    /// Those whose pods were not seen yet, by owner, oldest first.
+    unseen: BTreeMap<OwnerKey, VecDeque<Guess>>,
+    /// Whose guesses are the next to be given up, and when.
+    ending: VecDeque<(Instant, OwnerKey)>,
     /// How policies divide pods: finding out takes longer than the rest.
     divisions: BTreeMap<Key, KnownDivision>,
 }
@@ -47,8 +55,8 @@ struct KnownDivision {
 }
 
 struct Guess {
-    owner: OwnerKey,
-    group: Arc<str>,
+    /// What its pod will say.
+    made_for: Arc<str>,
     at: Instant,
 }
 
@@ -59,29 +67,140 @@ impl Guesses {
         policy: &Policy<PropagationPolicySpec>,
         owner: &OwnerKey,
         pods: &[Arc<Pod>],
-        NewPod { uid, ordinal, allowed }: NewPod<'_>,
+        NewPod { question, ordinal, allowed }: NewPod<'_>,
     ) -> Option<Arc<str>> {
         let now = Instant::now();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { made, divisions } = &mut *state;
-        made.retain(|_, guess| now.duration_since(guess.at) < KEPT_FOR);
+        let mut state = self.lock();
+        state.give_up(now);
+        state.see(owner, pods);
+        let State { unseen, ending, divisions } = &mut *state;
         let said_by = (policy.meta.uid.clone(), policy.generation);
         if divisions.get(&policy.meta.key).is_none_or(|known| known.said_by != said_by) {
             let division = Division::of(&policy.spec)?;
             divisions.insert(policy.meta.key.clone(), KnownDivision { said_by, division });
         }
         let KnownDivision { division, .. } = divisions.get_mut(&policy.meta.key)?;
-        let live: Vec<&Arc<Pod>> = pods.iter().filter(|pod| is_live(pod)).collect();
-        let group_of = |pod: &&Arc<Pod>| {
-            let said = pod.labels.get_shared(GATE);
-            said.or_else(|| made.get(&pod.meta.uid).map(|guess| guess.group.clone()))
-        };
-        let is_unseen = |uid: &Arc<str>| !pods.iter().any(|pod| pod.meta.uid == *uid);
-        let unseen = made.iter().filter(|(uid, guess)| guess.owner == *owner && is_unseen(uid));
-        let groups: Vec<Option<Arc<str>>> =
-            live.iter().map(group_of).chain(unseen.map(|(_, guess)| Some(guess.group.clone()))).collect();
-        let group = probable_group(division, groups.iter().map(Option::as_deref), ordinal, allowed)?;
-        made.insert(Arc::from(uid), Guess { owner: owner.clone(), group: group.clone(), at: now });
+        let there = pods.iter().filter(|pod| is_live(pod)).map(|pod| {
+            let made_for = || pod.annotations.get(MADE_FOR).map(group_made_for);
+            pod.labels.get(GATE).or_else(made_for)
+        });
+        let coming = unseen.get(owner).into_iter().flatten().map(|guess| Some(group_made_for(&guess.made_for)));
+        let group = probable_group(division, there.chain(coming), ordinal, allowed)?;
+        if let Some(question) = question {
+            let made_for = Arc::from(made_for(&group, question));
+            unseen.entry(owner.clone()).or_default().push_back(Guess { made_for, at: now });
+            ending.push_back((now, owner.clone()));
+        }
         Some(group)
+    }
+
+    /// A pod is not made for a group after all.
+    pub(super) fn withdraw(&self, owner: &OwnerKey, question: &str) {
+        if let Some(own) = self.lock().unseen.get_mut(owner) {
+            own.retain(|guess| *guess.made_for != made_for(group_made_for(&guess.made_for), question));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Pods that are there speak for themselves.
+    fn see(&mut self, owner: &OwnerKey, pods: &[Arc<Pod>]) {
+        let Some(own) = self.unseen.get_mut(owner) else { return };
+        let awaited: BTreeSet<Arc<str>> = own.iter().map(|guess| guess.made_for.clone()).collect();
+        let said = pods.iter().filter_map(|pod| pod.annotations.get(MADE_FOR));
+        let seen: BTreeSet<&str> = said.filter(|said| awaited.contains(*said)).collect();
+        own.retain(|guess| !seen.contains(&*guess.made_for));
+    }
+
+    /// Pods that have not come by now do not come.
+    fn give_up(&mut self, now: Instant) {
+        let is_over = |at: Instant| now.duration_since(at) >= KEPT_FOR;
+        while let Some((_, owner)) = self.ending.pop_front_if(|(at, _)| is_over(*at)) {
+            let Some(own) = self.unseen.get_mut(&owner) else { continue };
+            while own.pop_front_if(|guess| is_over(guess.at)).is_some() {}
+            if own.is_empty() {
+                self.unseen.remove(&owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter::repeat_n;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::slim::{Interner, read};
+
+    fn policy(groups: usize) -> Policy<PropagationPolicySpec> {
+        let weights: Vec<_> =
+            (0..groups).map(|number| json!({"nodeGroupNames": [format!("g{number}")], "weight": 1})).collect();
+        let object = json!({"metadata": {"name": "spread", "namespace": "d", "uid": "p", "resourceVersion": "1"},
+            "spec": {"propagationStrategy": "StaticWeight", "staticWeightList": weights}});
+        read(&object, &mut Interner::default()).expect("a policy")
+    }
+
+    fn owner() -> OwnerKey {
+        OwnerKey::by(Arc::from("d"), Some(Arc::from("o")), |_| None)
+    }
+
+    fn pod(name: &str, made_for: &str) -> Arc<Pod> {
+        let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": "1",
+            "annotations": {MADE_FOR: made_for}}, "spec": {"schedulingGates": [{"name": GATE}]}, "status": {}});
+        Arc::new(read(&object, &mut Interner::default()).expect("a pod"))
+    }
+
+    fn counts(groups: impl Iterator<Item = Arc<str>>) -> BTreeMap<Arc<str>, usize> {
+        let mut counts = BTreeMap::new();
+        groups.for_each(|group| *counts.entry(group).or_default() += 1);
+        counts
+    }
+
+    fn each(groups: usize, pods: usize) -> BTreeMap<Arc<str>, usize> {
+        (0..groups).map(|number| Arc::from(format!("g{number}"))).zip(repeat_n(pods, groups)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_of_a_burst_are_divided_before_any_of_them_is_seen() {
+        let (guesses, policy) = (Guesses::default(), policy(10));
+        let guess = |number: usize| {
+            let question = format!("{number:08}-x");
+            guesses.guess(&policy, &owner(), &[], NewPod { question: Some(&question), ..NewPod::default() })
+        };
+        assert_eq!(counts((0..20).filter_map(guess)), each(10, 2));
+        tokio::time::advance(KEPT_FOR).await;
+        assert_eq!(counts((20..30).filter_map(guess)), each(10, 1), "the others have not come");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_counts_once_whether_it_was_seen_or_not() {
+        let (guesses, policy) = (Guesses::default(), policy(2));
+        let new = |question: &'static str| NewPod { question: Some(question), ..NewPod::default() };
+        let guess = |pods: &[Arc<Pod>], question| guesses.guess(&policy, &owner(), pods, new(question)).unwrap();
+        assert_eq!(&*guess(&[], "aaaaaaaa-1"), "g0");
+        let first = [pod("web-a", &made_for("g0", "aaaaaaaa-1"))];
+        assert_eq!(&*guess(&first, "bbbbbbbb-1"), "g1");
+        assert_eq!(&*guess(&first, "cccccccc-1"), "g0", "one of each: one is there, and one is coming");
+        // One that is refused after us is not waited for.
+        guesses.withdraw(&owner(), "cccccccc-1");
+        assert_eq!(&*guess(&first, "dddddddd-1"), "g0");
+        // Another replica has made this one.
+        let more = [first[0].clone(), pod("web-b", &made_for("g1", "bbbbbbbb-1")), pod("web-e", "g1/eeeeeeee")];
+        assert_eq!(&*guess(&more, "ffffffff-1"), "g0", "one of each and one of g1 are there, and one of g0 is coming");
+    }
+
+    #[test]
+    fn of_a_dry_run_nothing_is_remembered() {
+        let (guesses, policy) = (Guesses::default(), policy(2));
+        for _ in 0..3 {
+            let group = guesses.guess(&policy, &owner(), &[], NewPod::default());
+            assert_eq!(group.as_deref(), Some("g0"));
+        }
     }
 }

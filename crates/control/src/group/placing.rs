@@ -51,9 +51,11 @@ const PROVED_AGAIN: Duration = Duration::from_secs(5);
 const BOUND_AGAIN: Duration = Duration::from_secs(2);
 
 mod facts;
+mod replacements;
 mod writes;
 
 use facts::{Reaches, RoomFor};
+use replacements::Replacements;
 
 /// The controller. Its keys are owners of pods.
 pub(super) struct Placements {
@@ -70,6 +72,7 @@ pub(super) struct Placements {
     counted: Arc<GroupMetrics>,
     /// Pods of which nobody knows whether they were placed.
     in_doubt: Mutex<BTreeMap<Key, Doubt>>,
+    replacements: Replacements,
     /// The term in which pods are placed, for those who put pods behind the gate.
     places: Signal,
     subscriptions: StoreSubscriptions,
@@ -131,6 +134,7 @@ impl Placements {
             counted,
             seatings,
             in_doubt: Mutex::default(),
+            replacements: Replacements::default(),
             places: context.places.clone(),
             subscriptions,
         };
@@ -210,7 +214,7 @@ impl Placements {
             info!(owner = %at, pods = placed.len(), "placing pods");
         }
         let placing = placed.iter().map(|(pod, placement)| self.place(at, pod, placement, &editions).boxed());
-        let replacing = replaced.iter().map(|waiting| self.replace(at, &waiting.pod).boxed());
+        let replacing = replaced.iter().map(|waiting| self.replace(at, waiting).boxed());
         let writes: Vec<_> = placing.chain(replacing).collect();
         let ended = all_of(futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await)?;
         Ok(match ended {
@@ -282,14 +286,15 @@ fn counted_gated(context: &ControllerContext, pods: &Arc<Store<Pod>>) -> Arc<Gro
     counted
 }
 
-/// The worst of several ends: one that fails stops no other.
+/// The worst of several ends: one that fails stops no other, and what is to be looked at first counts.
 fn all_of(ends: Vec<Result<Ended, kube::Error>>) -> Result<Ended, kube::Error> {
     let mut worst = Ended::Done;
     for ended in ends {
-        match ended? {
-            Ended::Done => {}
-            other => worst = other,
-        }
+        worst = match (worst, ended?) {
+            (Ended::Again(one), Ended::Again(other)) => Ended::Again(one.min(other)),
+            (worst, Ended::Done) | (worst @ Ended::Failed, Ended::Again(_)) => worst,
+            (_, other) => other,
+        };
     }
     Ok(worst)
 }

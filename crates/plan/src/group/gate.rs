@@ -6,6 +6,26 @@ use super::binding::Pair;
 use super::placing::{GATE, PodRule};
 use crate::node::Labels;
 
+/// Annotation of a pod that an edition has made before its group was decided: the group that it was made for, and what tells this
+/// pod from others that were asked about then. A new pod has no UID yet, and mostly no name.
+pub const MADE_FOR: &str = "dapple.dev/made-for";
+
+/// So much of what names a question of the API server tells one pod from another.
+const TOLD_APART_BY: usize = 8;
+
+/// What [`MADE_FOR`] says of a pod that was made for a group, by the UID of the question that the API server asked about it.
+#[must_use]
+pub fn made_for(group: &str, question: &str) -> String {
+    let end = question.char_indices().nth(TOLD_APART_BY).map_or(question.len(), |(end, _)| end);
+    format!("{group}/{}", &question[..end])
+}
+
+/// The group in what [`MADE_FOR`] says.
+#[must_use]
+pub fn group_made_for(text: &str) -> &str {
+    text.rsplit_once('/').map_or(text, |(group, _)| group)
+}
+
 /// What is known of what asks for policies in a pod's name.
 #[derive(Clone, Copy)]
 pub enum Applicant<'l> {
@@ -143,6 +163,15 @@ mod tests {
         made["spec"]["schedulingGates"] = json!([{"name": GATE}]);
         made["metadata"]["labels"] = json!({"site": "b", spread.required(): "a", spread.binding(): "a"});
         assert_eq!(there, made);
+    }
+
+    #[test]
+    fn a_pod_says_which_group_it_was_made_for() {
+        let text = made_for("hangzhou", "6f1c2a9b-0000-4000-8000-000000000000");
+        assert_eq!(text, "hangzhou/6f1c2a9b");
+        assert_eq!(group_made_for(&text), "hangzhou");
+        assert_eq!(group_made_for(&made_for("hangzhou", "")), "hangzhou");
+        assert_eq!(group_made_for("written by somebody"), "written by somebody");
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_plan::group::label::PREFIX;
-use http::{Method, Request};
+use http::Request;
 use serde_json::{Value, json};
 
 use super::asking::Asking;
 use super::moves::Moves;
+use super::replaced::Replaced;
 use super::script::NAMES;
 use super::seats::Seats;
 use super::targets::Targets;
@@ -38,16 +39,13 @@ pub struct GroupProperties {
     moves: Moves,
     /// Where to.
     targets: Targets,
+    /// Which were replaced before they had a place.
+    replaced: Replaced,
 }
 
 impl Properties for GroupProperties {
-    /// No manager deletes a pod: one that is to be moved is evicted.
     fn hear(&mut self, request: &Request<Vec<u8>>) -> Result<(), String> {
-        let path = request.uri().path();
-        if *request.method() == Method::DELETE && path.contains("/pods") {
-            return Err(format!("a manager takes a pod away: {path}"));
-        }
-        Ok(())
+        self.replaced.hear(request)
     }
 
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
@@ -73,6 +71,7 @@ impl Properties for GroupProperties {
             }
             self.targets.is_sensible(write, &self.asking, (&self.groups, &self.nodes), server)?;
             self.targets.see(write);
+            self.replaced.see(write)?;
             self.seats.see(write);
             self.moves.see(write, server)?;
         }

@@ -8,6 +8,7 @@ use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::costs::DELETION_COST;
 use dapple_plan::group::division::Division;
+use dapple_plan::group::edition::EDITION;
 use dapple_plan::group::label::PREFIX;
 use dapple_plan::group::placing::GATE;
 use serde_json::Value;
@@ -26,7 +27,7 @@ use crate::webhook::controller_of;
 const STRAGGLER: Duration = Duration::from_secs(9);
 
 /// Pods that are divided together: those of one revision of their controller, or of nobody's that ask for one policy.
-pub(super) type Owner = (String, String);
+pub(crate) type Owner = (String, String);
 
 /// The groups, by name, as they are and were.
 pub(super) type Groups = BTreeMap<String, Past<Arc<Value>>>;
@@ -179,6 +180,9 @@ impl Seats {
         if !has_all || waiting.iter().any(|pod| pod["spec"]["nodeSelector"].is_object()) {
             return Ok(());
         }
+        if pods.iter().any(|pod| is_kept(pod)) {
+            return Ok(());
+        }
         if pods.iter().any(|pod| number_of(pod).is_some()) {
             let start = start_of(first, asking, Duration::MAX).next().unwrap_or(0);
             let seat = |pod: &Value| number_of(pod).and_then(|number| number.checked_sub(start));
@@ -219,12 +223,18 @@ fn is_within(counts: &[usize], shares: &[usize], division: &Division) -> bool {
 fn allows(policy: &Value, pod: &Value, group: &str, asking: &Asking, since: Duration) -> bool {
     let Some(mut division) = division(policy) else { return false };
     let Some(place) = division.groups().iter().position(|known| **known == *group) else { return false };
-    let Some(number) = number_of(pod) else { return true };
+    let Some(number) = number_of(pod).filter(|_| !is_kept(pod)) else { return true };
     start_of(pod, asking, since).any(|start| {
         let seat = number.checked_sub(start);
         // One whose number is below the first has no seat of its own.
         seat.is_none_or(|seat| division.group_at(seat) == Some(place))
     })
+}
+
+/// Whether a pod was made by the edition of a group, and goes there for that, since it is a Job's and must not be made anew.
+fn is_kept(pod: &Value) -> bool {
+    controller_of(pod).is_some_and(|owner| owner["kind"] == "Job")
+        && pod["metadata"]["annotations"][EDITION].is_string()
 }
 
 /// Whether nothing in the name of a pod has ever asked for something else.
@@ -264,7 +274,7 @@ pub(super) fn number_of(pod: &Value) -> Option<usize> {
     text(&pod["metadata"]["labels"][label]).parse().ok()
 }
 
-pub(super) fn owner_of(pod: &Value) -> Owner {
+pub(crate) fn owner_of(pod: &Value) -> Owner {
     let labels = &pod["metadata"]["labels"];
     let hash = ["pod-template-hash", "controller-revision-hash"].iter().find_map(|key| labels[key].as_str());
     match controller_of(pod) {
@@ -273,7 +283,7 @@ pub(super) fn owner_of(pod: &Value) -> Owner {
     }
 }
 
-pub(super) fn is_live(pod: &Value) -> bool {
+pub(crate) fn is_live(pod: &Value) -> bool {
     !has_ended(pod) && !is_terminating(pod)
 }
 

@@ -47,6 +47,8 @@ struct Plan<'r> {
     managers: usize,
     /// Whether workloads only grow, under policies that stay, so that it is known how their pods are divided in the end.
     is_steady: bool,
+    /// Whether the webhook makes pods by the editions of groups.
+    makes_pods: bool,
     events: Vec<(u64, Event)>,
 }
 
@@ -57,12 +59,19 @@ pub(super) fn run_workloads(script: &mut Script, random: &mut fastrand::Rng) {
     script.habits.has_webhook = true;
     script.habits.controllers = [20, 500, 5_000][random.usize(0..3)];
     script.weather.calls = if is_steady { 0.0 } else { [0.0, 0.05, 0.3][random.usize(0..3)] };
-    let mut plan = Plan { random, last, managers: script.managers, is_steady, events: Vec::new() };
+    let managers = script.managers;
+    let mut plan = Plan { random, last, managers, is_steady, makes_pods: false, events: Vec::new() };
     for name in POLICIES {
         plan.policy(name);
     }
     let has_tags = plan.random.bool();
     if has_tags {
+        if plan.random.bool() {
+            // What rules change besides images only pods get that are made so, sooner or later.
+            let from = [0, plan.random.u64(0..last)][plan.random.usize(0..2)];
+            script.habits.makes_pods_from = Some(Duration::from_millis(from));
+            plan.makes_pods = true;
+        }
         plan.tags();
     }
     for number in 0..plan.random.usize(1..4) {
@@ -144,13 +153,19 @@ impl Plan<'_> {
 
     /// Another tag for the pods of some groups.
     fn rules(&mut self, may_break: bool) -> Value {
-        let random = &mut *self.random;
-        let groups = NAMES.iter().filter(|_| random.u8(0..4) > 0).copied().collect::<Vec<_>>();
+        let (random, makes_pods) = (&mut *self.random, self.makes_pods);
+        let groups = NAMES.iter().filter(|_| makes_pods || random.u8(0..4) > 0).copied().collect::<Vec<_>>();
         let rule = |group: &str| {
             let tag =
                 if may_break && random.u8(0..6) == 0 { BAD_IMAGE.to_owned() } else { random.u8(1..4).to_string() };
-            json!({"targetNodeGroup": [group], "overriders": {"imageOverrider": [
-                {"component": "Tag", "operator": "replace", "value": format!("{group}-{tag}")}]}})
+            let mut overriders = json!({"imageOverrider": [
+                {"component": "Tag", "operator": "replace", "value": format!("{group}-{tag}")}]});
+            // Always the same: which version of a policy counts for a new pod, the webhook here does not know.
+            if makes_pods {
+                let flag = format!("--{group}");
+                overriders["argsOverrider"] = json!([{"containerName": "c", "operator": "add", "value": [flag]}]);
+            }
+            json!({"targetNodeGroup": [group], "overriders": overriders})
         };
         groups.into_iter().map(rule).collect::<Vec<_>>().into()
     }

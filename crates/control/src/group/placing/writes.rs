@@ -17,7 +17,7 @@ use super::super::application::Asking;
 use super::super::editions::EditionsOfOwner;
 use super::super::gates::{opening, whole};
 use super::super::owner::OwnerKey;
-use super::{Doubt, Placements, Waiting};
+use super::{Doubt, ECHO, Placements, Waiting};
 use crate::queue::Ended;
 use crate::slim::Pod;
 use crate::writes::outcome::{Outcome, version_of};
@@ -67,7 +67,7 @@ impl Placements {
         let Waiting { pod, asking } = waiting;
         let correction = match self.correction(at, waiting, placement, editions).await? {
             Some(Correction::Patch(correction)) => correction,
-            Some(Correction::NewPod) => return self.replace(at, pod).await,
+            Some(Correction::NewPod) => return self.replace(at, waiting).await,
             // It is gone, or another by now.
             None => return Ok(Ended::Failed),
         };
@@ -83,6 +83,7 @@ impl Placements {
         match outcome {
             Outcome::Written(_) => {
                 self.counted.placed();
+                self.replacements.placed(at);
                 self.tell_kept(pod, placement);
                 Ok(Ended::Done)
             }
@@ -147,15 +148,32 @@ impl Placements {
         }
     }
 
-    /// Deletes a pod that was made by another group's edition: its owner makes one anew. The next comes later each time.
-    pub(super) async fn replace(&self, at: &OwnerKey, pod: &Pod) -> Result<Ended, kube::Error> {
+    /// Deletes a pod that was made by another group's edition: its owner makes one anew.
+    pub(super) async fn replace(&self, at: &OwnerKey, waiting: &Waiting<'_>) -> Result<Ended, kube::Error> {
+        let Waiting { pod, asking } = waiting;
+        if let Err(wait) = self.replacements.replace(at) {
+            return Ok(Ended::Again(wait));
+        }
         match self.gates.delete(pod).await {
             Outcome::Gone | Outcome::Written(_) | Outcome::Missing => {
                 info!(owner = %at, pod = %pod.meta.key, "made by another group's edition: it is replaced behind the gate");
-                Ok(Ended::Failed)
+                if self.replacements.are_in_vain(at) {
+                    self.tell_in_vain(asking);
+                }
+                Ok(Ended::Again(ECHO))
             }
             outcome => failed(outcome),
         }
+    }
+
+    fn tell_in_vain(&self, asking: &Asking) {
+        let key = &asking.meta.key;
+        let known = self.applications.by_uid(&key.namespace, &asking.meta.uid);
+        let note = "new pods of it are made by the edition of another group time and again, or by none, and replaced behind the \
+                    gate, more slowly each time: see whether another webhook takes out of them what rules of its OverridePolicy \
+                    change, and whether dapple's webhook for pods is called";
+        let kind = known.map_or(POD, |(kind, _)| kind);
+        self.waits.report(kind, key, &asking.meta.uid, "EditionReplaced", note.to_owned());
     }
 }
 
