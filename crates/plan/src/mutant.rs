@@ -107,8 +107,6 @@ mutants! {
     JobsMoved,
     /// Pods of Jobs that wait behind the gate are replaced.
     GatedJobsReplaced,
-    /// Pods that wait behind the gate are replaced as fast as others are made.
-    ReplacedWithoutPause,
     /// A pod gets another edition however many others are unavailable.
     EditionWithoutBudget,
 }

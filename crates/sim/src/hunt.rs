@@ -18,8 +18,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
             &[GROUP]
         }
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
-        Mutant::MoveWithoutTarget | Mutant::JobsMoved => &[GROUP],
-        Mutant::GatedJobsReplaced | Mutant::ReplacedWithoutPause => &[GROUP],
+        Mutant::MoveWithoutTarget | Mutant::JobsMoved | Mutant::GatedJobsReplaced => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],

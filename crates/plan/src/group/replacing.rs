@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use crate::mutant::{Mutant, is_on};
-
 /// So many pods of an owner are replaced in one step.
 pub const AT_ONCE: usize = 16;
 /// So many steps without a pod that could be placed are no bad luck any more.
@@ -40,7 +38,7 @@ impl Replacing {
         let next = self.begun.saturating_add(self.pause());
         if now >= next {
             *self = Self { in_a_row: self.in_a_row.saturating_add(1), begun: now, replaced: 0 };
-        } else if self.replaced >= AT_ONCE && !is_on(Mutant::ReplacedWithoutPause) {
+        } else if self.replaced >= AT_ONCE {
             return Err(next);
         }
         self.replaced += 1;
