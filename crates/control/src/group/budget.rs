@@ -9,6 +9,7 @@ use dapple_plan::group::repair::Stage;
 use tokio::time::Instant;
 
 use super::application::ApplicationKey;
+use super::pacer::Pace;
 use super::quiet::Quiet;
 use crate::caches::store::Store;
 use crate::family::RepairLimits;
@@ -38,6 +39,7 @@ pub(super) enum Step {
 pub(super) struct Budget {
     limits: RepairLimits,
     quiet: Arc<Quiet>,
+    looks: Pace<ApplicationKey>,
     memory: Mutex<Memory>,
 }
 
@@ -48,7 +50,6 @@ struct Memory {
     leads_since: Option<Instant>,
     /// When steps were taken in the last minute.
     steps: VecDeque<Instant>,
-    looked: BTreeMap<ApplicationKey, Instant>,
     /// How applications stood when a step was last taken, and when that was.
     last: BTreeMap<(ApplicationKey, Step), (Stage, Instant)>,
     /// The UIDs of pods that were evicted, until that is seen.
@@ -57,7 +58,7 @@ struct Memory {
 
 impl Budget {
     pub(super) fn new(limits: RepairLimits, quiet: Arc<Quiet>) -> Self {
-        Self { limits, quiet, memory: Mutex::default() }
+        Self { limits, quiet, looks: Pace::new(PACE), memory: Mutex::default() }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -74,20 +75,14 @@ impl Budget {
 
     /// An application is gone.
     pub(super) fn forget(&self, at: &ApplicationKey) {
+        self.looks.forget(at);
         let mut memory = self.memory();
-        memory.looked.remove(at);
         memory.last.retain(|(known, _), _| known != at);
     }
 
     /// An application is to be looked at: how long to wait, if it was a moment ago.
     pub(super) fn note_look(&self, at: &ApplicationKey) -> Option<Duration> {
-        let mut memory = self.memory();
-        let last = memory.looked.get(at).map_or(PACE, |last| last.elapsed());
-        if last < PACE {
-            return Some(PACE - last);
-        }
-        memory.looked.insert(at.clone(), Instant::now());
-        None
+        self.looks.note_look(at)
     }
 
     /// How long until anything may be done; none if now.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dapple_plan::group::is_member;
 use tokio::time::Instant;
 
 use super::Group;
+use super::seated::groups_of_node;
 use crate::caches::store::{Change, Store};
 use crate::slim::Node;
 
@@ -53,18 +53,11 @@ impl Quiet {
 
 /// The groups that a node has joined or left.
 pub(super) fn joined_or_left(groups: &Store<Group>, change: &Change<Node>) -> Vec<Arc<str>> {
-    let mut changed = Vec::new();
-    let Change::Object { old, new, .. } = change else { return changed };
+    let Change::Object { old, new, .. } = change else { return Vec::new() };
     if old.as_ref().map(|node| &node.labels) == new.as_ref().map(|node| &node.labels) {
-        return changed;
+        return Vec::new();
     }
-    groups.for_each(|group| {
-        let has = |node: &Option<Arc<Node>>| {
-            node.as_ref().is_some_and(|node| is_member(&group.spec, node.name(), &node.labels))
-        };
-        if has(old) != has(new) {
-            changed.push(group.meta.key.name.clone());
-        }
-    });
-    changed
+    let groups_of =
+        |node: &Option<Arc<Node>>| node.as_ref().map(|node| groups_of_node(groups, node)).unwrap_or_default();
+    groups_of(old).symmetric_difference(&groups_of(new)).cloned().collect()
 }

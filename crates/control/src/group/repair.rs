@@ -21,6 +21,7 @@ use kube::api::Api;
 use serde_json::Value;
 use tracing::info;
 
+use super::BACKOFF;
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
 use super::budget::{Budget, PACE, Step};
 use super::editions::Editioner;
@@ -28,7 +29,7 @@ use super::metrics::GroupMetrics;
 use super::owner::OwnerKey;
 use super::policy::Policy;
 use super::quiet::Quiet;
-use super::seated::{StoreSubscriptions, Stores};
+use super::seated::{StoreSubscriptions, Stores, open_groups};
 use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
 use super::target::Targets;
 use super::template::Template;
@@ -36,7 +37,6 @@ use super::turns::Availability;
 use super::versions::Versions;
 use super::volumes::{Reach, Volumes};
 use super::wake::{Waker, on_group, on_node, on_pod, on_policy};
-use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::env::Env;
 use crate::failing::Failure;
@@ -114,7 +114,7 @@ impl Repairs {
     pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<ApplicationKey>>) {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let pods = context.caches.open().indexed_by([Pod::BY_OWNER, Pod::BY_NODE]);
-        let (nodes, groups) = (context.caches.open::<Node>(), context.caches.open::<Group>());
+        let (nodes, groups) = (context.caches.open::<Node>(), open_groups(&context.caches));
         let stores = Stores { pods: pods.store(), nodes: nodes.store(), groups: groups.store() };
         let quiet = Arc::new(Quiet::new(stores.groups.clone()));
         let waker = Waker { name: Self::NAME, queue: queue.clone(), metrics: context.metrics.clone() };
