@@ -13,21 +13,13 @@ use super::application::{ApplicationKey, Asking};
 use super::budget::Step;
 use super::editions::World;
 use super::policy::Policy;
-use super::repair::{ECHO, HELD, Repairs, View};
+use super::repair::{ECHO, HELD, Looked, Repairs, View};
 use super::steps::Eviction;
 use super::volumes::{Reach, Volumes};
 use crate::queue::Ended;
 
 /// Of so many pods that are to be moved it is asked which volumes they have.
 const MOST_ASKED: usize = 10;
-
-/// What comes of a look at where pods are.
-pub(super) enum Looked {
-    /// This was done, or is waited for: nothing else is.
-    Busy(Ended),
-    /// Nothing can be done. These pods are not where they belong.
-    Rest(BTreeSet<Arc<str>>),
-}
 
 impl Repairs {
     /// Moves the next pod of an application that is not where it belongs.

@@ -24,14 +24,12 @@ use super::application::{Applicant, ApplicationKey, Applications, Asking, is_ser
 use super::budget::Budget;
 use super::editions::Editioner;
 use super::metrics::GroupMetrics;
-use super::moves::Looked;
-use super::owner::OwnerKey;
+use super::owner::{OwnerKey, UNWELL};
 use super::policy::Policy;
 use super::quiet::Quiet;
 use super::rooms::UNBOUND;
 use super::seated::{StoreSubscriptions, Stores, open_groups};
 use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
-use super::steps::UNWELL;
 use super::template::Template;
 use super::turns::Availability;
 use super::versions::Versions;
@@ -92,6 +90,14 @@ impl View {
     pub(super) fn is_daemon(&self) -> bool {
         self.kind == NATIVE_DAEMON_SET.at
     }
+}
+
+/// What comes of a look at where pods are.
+pub(super) enum Looked {
+    /// This was done, or is waited for: nothing else is.
+    Busy(Ended),
+    /// Nothing can be done. These pods are not where they belong.
+    Rest(BTreeSet<Arc<str>>),
 }
 
 impl Repairs {

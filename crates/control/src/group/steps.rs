@@ -18,7 +18,7 @@ use tracing::info;
 
 use super::application::{ApplicationKey, Asking};
 use super::budget::{PACE, Step};
-use super::owner::{is_gated, is_live};
+use super::owner::{UNWELL, is_gated};
 use super::repair::{ECHO, HELD, NO_TARGET, REFUSED, Repairs};
 use super::seated::all_groups_of;
 use super::standing::pods_of_application;
@@ -26,27 +26,12 @@ use super::target::Targets;
 use super::turns::Availability;
 use super::wake::application_of;
 use crate::queue::Ended;
-use crate::slim::{Index, Pod};
+use crate::slim::Pod;
 use crate::writes::events::{EventType, Report};
 use crate::writes::outcome::{Outcome, Writer};
 
 /// So many applications are named when people are told why nothing is done for a group.
 const MOST_NAMED: usize = 5;
-
-/// Pods that have a group and are not ready, by group; under no name those that say none, and were changed where they run.
-pub(super) const UNWELL: Index<Pod> = Index {
-    name: "unwell",
-    values: |pod, add| {
-        if pod.ready_since.is_some() || is_gated(pod) || !is_live(pod) {
-            return;
-        }
-        match pod.labels.get_shared(GATE) {
-            Some(group) => add(group),
-            None if pod.annotations.get(STATE_ANNOTATION).is_some() => add(Arc::from("")),
-            None => {}
-        }
-    },
-};
 
 /// A pod that is to be disrupted, and for which group.
 #[derive(Clone, Copy)]
