@@ -14,7 +14,11 @@ use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
 pub mod attributes;
+pub mod execute;
+pub mod fight;
+pub mod leaving;
 pub mod rollout;
+pub mod status;
 
 /// The replacements for an application, and the name of the object that has them.
 pub struct Replacements<'a> {
