@@ -25,7 +25,6 @@ use tracing::info;
 
 use super::application::{Applicant, ApplicationKey, Applications, is_served};
 use super::owner::{OwnerKey, is_gated, is_live, number_label, pods_of};
-use super::pacer::Pacer;
 use super::policy::Policy;
 use super::seated::{StoreSubscriptions, Stores};
 use super::standing::{Standing, pods_of_application, state_of};
@@ -36,6 +35,7 @@ use crate::caches::store::Change;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
 use crate::metrics::Metrics;
+use crate::pacer::Pacer;
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
