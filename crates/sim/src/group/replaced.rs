@@ -15,7 +15,7 @@ use crate::sim::Write;
 /// Over this time pods that are replaced are counted.
 const WHILE: Duration = Duration::from_secs(10);
 /// So many of one owner are as many as come in four steps, and again after a change of leader, and then some.
-const MOST: usize = 150;
+const MOST: usize = 80;
 
 /// What was seen of them.
 #[derive(Default)]

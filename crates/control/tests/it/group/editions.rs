@@ -8,7 +8,7 @@ use dapple_testbed::testing::Observer;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::binding::REQUIRED;
@@ -129,6 +129,19 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     site.set_rules(4).await;
     site.have_registries(&[("beijing4.example", 2), ("hangzhou4.example", 4)]).await;
 
+    groups_come_in_order_and_nothing_changes_without_its_policy(&site, &api).await;
+
+    // Nothing is asked for any more: pods are as their template again.
+    let before = site.identities().await;
+    let unasked = json!({"metadata": {"labels": {REQUIRED[1]: null}}});
+    api.patch("web", &PatchParams::default(), &Patch::Merge(unasked)).await.unwrap();
+    site.have_registries(&[("", 6)]).await;
+    assert_eq!(site.identities().await, before);
+    assert!(site.pods().await.iter().all(|pod| !pod.annotations().contains_key("dapple.dev/edition")));
+}
+
+/// By the policy `registries`, which says what pods are for the fifth time then.
+async fn groups_come_in_order_and_nothing_changes_without_its_policy(site: &Site, api: &Api<DynamicObject>) {
     // Groups come in the order that the policy says.
     let [_, hangzhou] = site.groups();
     let first = json!({"metadata": {"annotations": {"dapple.dev/rollout-order": hangzhou}}, "spec": site.rules(5)});
@@ -152,7 +165,7 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "OverridePolicy");
     policies.delete("registries", &DeleteParams::default()).await.unwrap();
     site.has_event("PolicyMissing").await;
-    site.scale(&api, 7).await;
+    site.scale(api, 7).await;
     eventually("the seventh waits", || async {
         let pods = site.pods().await;
         let waits = pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.is_some()));
@@ -163,20 +176,12 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     site.has_event("WaitingForPolicy").await;
     let kept = site.registries().await;
     assert_eq!((kept.get("beijing5.example"), kept.get("hangzhou5.example")), (Some(&2), Some(&4)), "{kept:?}");
-    site.scale(&api, 6).await;
+    site.scale(api, 6).await;
     let object = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
         "metadata": {"name": "registries"}, "spec": site.rules(5)});
     site.place.create(&policies, object).await;
     site.are_divided([2, 4]).await;
     site.have_registries(&fifth).await;
-
-    // Nothing is asked for any more: pods are as their template again.
-    let before = site.identities().await;
-    let unasked = json!({"metadata": {"labels": {REQUIRED[1]: null}}});
-    api.patch("web", &PatchParams::default(), &Patch::Merge(unasked)).await.unwrap();
-    site.have_registries(&[("", 6)]).await;
-    assert_eq!(site.identities().await, before);
-    assert!(site.pods().await.iter().all(|pod| !pod.annotations().contains_key("dapple.dev/edition")));
 }
 
 impl Site {

@@ -141,7 +141,10 @@ async fn pods_are_moved_one_by_one_and_not_on_once_a_move_does_harm() {
     cluster.release_readiness("moving").await.unwrap();
     site.are_divided([1, 4]).await;
 
-    // What was done is counted, and what waits.
+    moves_are_counted().await;
+}
+
+async fn moves_are_counted() {
     let metrics = crate::daemonset::metrics().await;
     for (name, least) in [
         ("group_placements_total", 5.0),
