@@ -17,6 +17,8 @@ use crate::writes::client::in_words;
 
 /// Who owns the fields that installing sets.
 const FIELD_MANAGER: &str = "dapple-install";
+/// So often an object is applied again for which the API server had no time.
+const REPEATS: usize = 3;
 /// How long the API server may take to serve a new kind.
 const SERVED_WITHIN: Duration = Duration::from_secs(120);
 
@@ -261,13 +263,18 @@ pub fn documents(text: &str) -> Result<Vec<Value>, Error> {
     Ok(documents)
 }
 
-/// Applies one object.
+/// Applies one object. A busy API server may say that it ran out of time: applying says the whole object, so it is safe to repeat.
 pub async fn apply(client: &Client, object: &Value) -> Result<(), Error> {
-    let refused = |source| Error::Refused { object: shown(object), source: Box::new(source) };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let api = api_of(client, object).await?;
-    api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await.map_err(refused)?;
-    Ok(())
+    let mut repeats = 0..REPEATS;
+    loop {
+        match api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 504 && repeats.next().is_some() => {}
+            Err(source) => return Err(Error::Refused { object: shown(object), source: Box::new(source) }),
+        }
+    }
 }
 
 /// Where objects of this one's kind and namespace are read and written.
