@@ -16,6 +16,7 @@ pub mod extender;
 pub mod filter;
 pub mod gate;
 pub mod label;
+pub mod open;
 pub mod placing;
 pub mod repair;
 pub mod replacing;

@@ -57,13 +57,21 @@ impl Room {
     }
 }
 
-/// What a node has for one more pod beside those that are there.
+/// Whether a node has room for one more pod beside those that are there, and those that are coming: as many of them as it holds
+/// are taken to go to it, and are taken off the list.
 #[must_use]
-pub fn has_room(node: &Value, pods: &[Value], wanted: &Value) -> bool {
+pub fn has_room(node: &Value, pods: &[Value], coming: &mut Vec<Requests>, wanted: &Value) -> bool {
     let is_live =
         |pod: &&Value| !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default());
     let mut room = Room::of(&node["status"]["allocatable"]);
     pods.iter().filter(is_live).for_each(|pod| room.take(&Requests::of(&pod["spec"])));
+    coming.retain(|requests| {
+        let goes_here = room.holds(requests) > 0;
+        if goes_here {
+            room.take(requests);
+        }
+        !goes_here
+    });
     room.holds(&Requests::of(&wanted["spec"])) > 0
 }
 
@@ -113,6 +121,7 @@ mod tests {
     #[test]
     fn a_node_has_room_for_what_is_left() {
         let node = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "3"}}});
+        let has_room = |node: &Value, pods: &[Value], wanted: &Value| has_room(node, pods, &mut Vec::new(), wanted);
         assert!(has_room(&node, &[pod("600m")], &pod("400m")));
         assert!(!has_room(&node, &[pod("600m")], &pod("401m")));
         let mut ended = pod("600m");
@@ -121,6 +130,16 @@ mod tests {
         assert!(!has_room(&node, &[pod("0"), pod("0"), pod("0")], &pod("0")), "it has as many as it takes");
         let gpu = json!({"spec": {"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]}});
         assert!(!has_room(&node, &[], &gpu), "it has none");
+    }
+
+    #[test]
+    fn those_that_are_coming_take_the_first_room_that_there_is() {
+        let node = json!({"status": {"allocatable": {"cpu": "1", "pods": "9"}}});
+        let mut coming: Vec<Requests> = ["600m", "2", "600m"].map(|cpu| Requests::of(&pod(cpu)["spec"])).into();
+        assert!(!has_room(&node, &[], &mut coming, &pod("500m")), "one of them goes here");
+        assert_eq!(coming.len(), 2, "one is too large, and one has no room beside the other");
+        assert!(has_room(&node, &[], &mut coming, &pod("400m")));
+        assert_eq!(coming.len(), 1);
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::Group;
 use super::owner::{GATED, OwnerKey};
 use super::policy::{Policy, PolicySpec};
+use super::quiet::joined_or_left;
 use super::seated::Seatings;
 use crate::caches::store::{Change, Store};
 use crate::metrics::Metrics;
@@ -14,6 +17,9 @@ use crate::slim::{Node, Pod};
 
 /// The name of the controller that places pods, in logs and metrics.
 pub(super) const PLACEMENTS: &str = "group-placements";
+
+/// So many changes of nodes are taken as one as come within this time.
+const COALESCED: Duration = Duration::from_millis(50);
 
 /// Adds owners to the queue.
 #[derive(Clone)]
@@ -39,6 +45,12 @@ impl Adder {
     fn add_all_gated(&self) {
         self.pods.all_under(GATED).iter().for_each(|pod| self.add(OwnerKey::of(pod)));
     }
+
+    /// The owners of those that have volumes.
+    fn add_gated_with_claims(&self) {
+        let gated = self.pods.all_under(GATED);
+        gated.iter().filter(|pod| !pod.claims.is_empty()).for_each(|pod| self.add(OwnerKey::of(pod)));
+    }
 }
 
 /// What a change of a pod means: its owner knows of it, and is looked at if some pod waits.
@@ -50,13 +62,41 @@ pub(super) fn on_pod(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Chang
     }
 }
 
-/// What a change of a node means: it may be in other groups.
+/// Wakes the owners of all pods that wait, once for many changes: nodes come and change by the thousand.
+struct Coalesced {
+    adder: Adder,
+    is_due: Arc<AtomicBool>,
+}
+
+impl Coalesced {
+    fn new(adder: Adder) -> Self {
+        Self { adder, is_due: Arc::default() }
+    }
+
+    fn add_all_gated(&self) {
+        if self.is_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (adder, is_due) = (self.adder.clone(), self.is_due.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(COALESCED).await;
+            // Before they are added: what changes from here on is told again.
+            is_due.store(false, Ordering::Relaxed);
+            adder.add_all_gated();
+        });
+    }
+}
+
+/// What a change of a node means: it may have joined a group, or left one. Where volumes can go depends on its other labels too.
 pub(super) fn on_node(seatings: Arc<Seatings>, adder: Adder) -> impl FnMut(&Change<Node>) + Send + 'static {
+    let all = Coalesced::new(adder.clone());
     move |change| {
         let Change::Object { old, new, .. } = change else { return };
-        if old.as_ref().map(|node| &node.labels) != new.as_ref().map(|node| &node.labels) {
+        if !joined_or_left(&seatings.stores.groups, change).is_empty() {
             seatings.groups_changed();
-            adder.add_all_gated();
+            all.add_all_gated();
+        } else if old.as_ref().map(|node| &node.labels) != new.as_ref().map(|node| &node.labels) {
+            adder.add_gated_with_claims();
         }
     }
 }

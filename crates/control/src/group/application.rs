@@ -284,6 +284,23 @@ impl Applications {
         found
     }
 
+    /// Those workloads right below an application, itself among them, that these workloads are, or are below of.
+    pub(super) fn branches(&self, application: &Asking, workloads: &BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let namespace = &application.meta.key.namespace;
+        let branch_of = |uid: &Arc<str>| {
+            let mut at = uid.clone();
+            for _ in 0..MOST_OWNERS {
+                let owner = self.by_uid(namespace, &at).and_then(|(_, known)| known.owner);
+                match owner {
+                    Some(owner) if owner.uid != application.meta.uid && at != application.meta.uid => at = owner.uid,
+                    _ => break,
+                }
+            }
+            at
+        };
+        workloads.iter().map(branch_of).collect()
+    }
+
     fn of_kind(&self, kind: KindInfo) -> Option<Arc<Workload>> {
         self.workloads.all().iter().find(|known| known.kind == kind).cloned()
     }

@@ -1,14 +1,17 @@
 //! What holds repair back in all applications: how much is done in the cluster, how soon after a change of leader, and whether the
 //! last step of an application has helped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dapple_plan::group::open::Taken;
 use dapple_plan::group::repair::Stage;
+use dapple_plan::room::Requests;
 use tokio::time::Instant;
 
 use super::application::ApplicationKey;
+use super::pacer::Pace;
 use super::quiet::Quiet;
 use crate::caches::store::Store;
 use crate::family::RepairLimits;
@@ -38,7 +41,10 @@ pub(super) enum Step {
 pub(super) struct Budget {
     limits: RepairLimits,
     quiet: Arc<Quiet>,
+    looks: Pace<ApplicationKey>,
     memory: Mutex<Memory>,
+    /// Whoever takes a step has it.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// What is remembered from look to look, and only while this process leads.
@@ -48,16 +54,31 @@ struct Memory {
     leads_since: Option<Instant>,
     /// When steps were taken in the last minute.
     steps: VecDeque<Instant>,
-    looked: BTreeMap<ApplicationKey, Instant>,
     /// How applications stood when a step was last taken, and when that was.
     last: BTreeMap<(ApplicationKey, Step), (Stage, Instant)>,
-    /// The UIDs of pods that were evicted, until that is seen.
-    evicted: BTreeMap<Arc<str>, Instant>,
+    /// The UIDs of pods that were evicted, or may have been changed, until that is seen.
+    unseen: BTreeMap<Arc<str>, Instant>,
+    /// Steps that may be open, by the group that they were for.
+    open: BTreeMap<(Arc<str>, ApplicationKey), Vec<Open>>,
+}
+
+/// A step that may be open.
+struct Open {
+    taken: Taken,
+    /// What the pod asks for that comes in the place of one that was evicted.
+    requests: Option<Requests>,
+}
+
+impl Memory {
+    fn note_step(&mut self, key: (Arc<str>, ApplicationKey), open: Open) {
+        self.steps.push_back(Instant::now());
+        self.open.entry(key).or_default().push(open);
+    }
 }
 
 impl Budget {
     pub(super) fn new(limits: RepairLimits, quiet: Arc<Quiet>) -> Self {
-        Self { limits, quiet, memory: Mutex::default() }
+        Self { limits, quiet, looks: Pace::new(PACE), memory: Mutex::default(), turn: tokio::sync::Mutex::default() }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -74,20 +95,15 @@ impl Budget {
 
     /// An application is gone.
     pub(super) fn forget(&self, at: &ApplicationKey) {
+        self.looks.forget(at);
         let mut memory = self.memory();
-        memory.looked.remove(at);
         memory.last.retain(|(known, _), _| known != at);
+        memory.open.retain(|(_, known), _| known != at);
     }
 
     /// An application is to be looked at: how long to wait, if it was a moment ago.
     pub(super) fn note_look(&self, at: &ApplicationKey) -> Option<Duration> {
-        let mut memory = self.memory();
-        let last = memory.looked.get(at).map_or(PACE, |last| last.elapsed());
-        if last < PACE {
-            return Some(PACE - last);
-        }
-        memory.looked.insert(at.clone(), Instant::now());
-        None
+        self.looks.note_look(at)
     }
 
     /// How long until anything may be done; none if now.
@@ -107,29 +123,84 @@ impl Budget {
         memory.steps.front().map(|at| MINUTE.saturating_sub(at.elapsed()))
     }
 
-    /// How long until pods may be moved for these groups, of which nodes may have come or gone; none if now.
-    pub(super) fn wait_for_groups(&self, groups: &[Arc<str>]) -> Option<Duration> {
+    /// How long until a pod may be changed that follows the groups of its node, if that may have joined or left some; none if now.
+    pub(super) fn wait_for_node(&self, node: &str) -> Option<Duration> {
+        self.quiet.wait_for_node(node, self.limits.after)
+    }
+
+    /// How long until pods may be moved or changed for these groups, of which nodes may have come or gone; none if now.
+    pub(super) fn wait_for_groups<'g>(&self, groups: impl IntoIterator<Item = &'g str>) -> Option<Duration> {
         self.quiet.wait(groups, self.limits.after)
     }
 
     /// Whether some of these pods were changed or evicted a moment ago, and still seem to be as they were.
     pub(super) fn is_behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> bool {
         let mut memory = self.memory();
-        memory.evicted.retain(|_, at| at.elapsed() < SEEN_WITHIN);
-        pods.iter().any(|pod| memory.evicted.contains_key(&pod.meta.uid) || !store.caught_up(&pod.meta.key))
+        memory.unseen.retain(|_, at| at.elapsed() < SEEN_WITHIN);
+        pods.iter().any(|pod| memory.unseen.contains_key(&pod.meta.uid) || !store.caught_up(&pod.meta.key))
     }
 
-    /// A pod was evicted, or may have been.
-    pub(super) fn note_eviction(&self, at: &ApplicationKey, step: Step, pod: &Pod, stage: Stage) {
+    /// Waits for the turn to take a step: nobody else takes one until it is dropped, so that no limit is exceeded.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+
+    /// A pod was evicted, or may have been, for a group.
+    pub(super) fn note_eviction(
+        &self,
+        (at, step, stage): (&ApplicationKey, Step, Stage),
+        pod: &Pod,
+        (to, taken, requests): (&Arc<str>, Taken, Requests),
+    ) {
         let mut memory = self.memory();
-        memory.evicted.insert(pod.meta.uid.clone(), Instant::now());
-        memory.steps.push_back(Instant::now());
+        memory.unseen.insert(pod.meta.uid.clone(), Instant::now());
         memory.last.insert((at.clone(), step), (stage, Instant::now()));
+        memory.note_step((to.clone(), at.clone()), Open { taken, requests: Some(requests) });
     }
 
-    /// Containers of a pod are restarted.
-    pub(super) fn note_restart(&self) {
-        self.memory().steps.push_back(Instant::now());
+    /// Containers of a pod are restarted, or may be, for a group.
+    pub(super) fn note_restart(&self, at: &ApplicationKey, to: &str, taken: Taken) {
+        self.memory().note_step((Arc::from(to), at.clone()), Open { taken, requests: None });
+    }
+
+    /// Nobody knows whether a pod was changed.
+    pub(super) fn note_doubt(&self, pod: &Pod) {
+        self.memory().unseen.insert(pod.meta.uid.clone(), Instant::now());
+    }
+
+    /// The applications with steps for a group that may be open.
+    pub(super) fn applications_for(&self, group: &str) -> BTreeSet<ApplicationKey> {
+        let memory = self.memory();
+        memory.open.keys().filter(|(to, _)| **to == *group).map(|(_, at)| at.clone()).collect()
+    }
+
+    /// Keeps those steps of an application for a group that are open yet, and tells when they were taken.
+    pub(super) fn keep_open(
+        &self,
+        group: &str,
+        at: &ApplicationKey,
+        still_open: impl FnOnce(&[Taken]) -> Vec<usize>,
+    ) -> Vec<i64> {
+        let mut memory = self.memory();
+        let key = (Arc::from(group), at.clone());
+        let Some(known) = memory.open.remove(&key) else { return Vec::new() };
+        let taken: Vec<Taken> = known.iter().map(|open| open.taken.clone()).collect();
+        let kept: BTreeSet<usize> = still_open(&taken).into_iter().collect();
+        let known: Vec<Open> =
+            known.into_iter().enumerate().filter(|(number, _)| kept.contains(number)).map(|(_, open)| open).collect();
+        let seconds = known.iter().map(|open| open.taken.at).collect();
+        if !known.is_empty() {
+            memory.open.insert(key, known);
+        }
+        seconds
+    }
+
+    /// The evictions for a group that may be open, oldest first, with what the pods ask for that come instead.
+    pub(super) fn evicted_for(&self, group: &str) -> BTreeMap<ApplicationKey, Vec<(Taken, Requests)>> {
+        let memory = self.memory();
+        let own = memory.open.iter().filter(|((to, _), _)| **to == *group);
+        let evicted = |open: &Open| Some((open.taken.clone(), open.requests.clone()?));
+        own.map(|((_, at), open)| (at.clone(), open.iter().filter_map(evicted).collect())).collect()
     }
 
     /// If the last step of an application has not helped: how it stood then, and how long to leave it alone.
@@ -137,5 +208,101 @@ impl Budget {
         let last = self.memory().last.get(&(at.clone(), step)).cloned();
         let (before, since) = last.filter(|(before, _)| !before.has_helped(now))?;
         Some((before, FUTILE.saturating_sub(since.elapsed()))).filter(|(_, rest)| !rest.is_zero())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dapple_api::kinds::POD;
+
+    use super::*;
+    use crate::slim::Key;
+
+    fn budget() -> Budget {
+        let quiet = Quiet::new(Arc::default(), Arc::default());
+        Budget::new(RepairLimits::default(), Arc::new(quiet))
+    }
+
+    fn application() -> ApplicationKey {
+        ApplicationKey { kind: POD, key: Key::new("here", "web") }
+    }
+
+    fn taken(at: i64) -> Taken {
+        Taken { at, before: BTreeSet::new() }
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_leader_waits_a_minute() {
+        let budget = budget();
+        assert_eq!(budget.wait(), Some(LEADS_SINCE), "it does not lead");
+        budget.begin(1);
+        pass(59).await;
+        assert_eq!(budget.wait(), Some(Duration::from_secs(1)));
+        pass(1).await;
+        assert_eq!(budget.wait(), None);
+        budget.begin(1);
+        assert_eq!(budget.wait(), None, "it leads as before");
+        budget.begin(2);
+        assert_eq!(budget.wait(), Some(LEADS_SINCE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn thirty_a_minute_and_no_more() {
+        let budget = budget();
+        budget.begin(1);
+        pass(60).await;
+        for number in 0..30 {
+            assert_eq!(budget.wait(), None, "{number} were taken");
+            budget.note_restart(&application(), "beijing", taken(number));
+            pass(1).await;
+        }
+        assert_eq!(budget.wait(), Some(Duration::from_secs(30)), "until the first is a minute ago");
+        pass(30).await;
+        assert_eq!(budget.wait(), None);
+        budget.note_restart(&application(), "beijing", taken(90));
+        assert_eq!(budget.wait(), Some(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_has_the_turn_at_a_time() {
+        let budget = budget();
+        let turn = budget.turn().await;
+        assert!(tokio::time::timeout(Duration::from_secs(9), budget.turn()).await.is_err());
+        drop(turn);
+        assert!(tokio::time::timeout(Duration::from_secs(9), budget.turn()).await.is_ok());
+    }
+
+    #[test]
+    fn steps_are_kept_by_group_until_they_are_not_open() {
+        let budget = budget();
+        for (number, group) in ["beijing", "beijing", "hangzhou"].into_iter().enumerate() {
+            budget.note_restart(&application(), group, taken(number as i64));
+        }
+        assert_eq!(budget.keep_open("beijing", &application(), |all| (0..all.len()).collect()), [0, 1]);
+        assert_eq!(budget.keep_open("beijing", &application(), |_| vec![1]), [1]);
+        assert!(budget.keep_open("beijing", &application(), |_| Vec::new()).is_empty());
+        assert!(budget.applications_for("beijing").is_empty());
+        assert_eq!(budget.applications_for("hangzhou").len(), 1);
+        budget.forget(&application());
+        assert!(budget.applications_for("hangzhou").is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_not_helped_rests() {
+        let budget = budget();
+        let stage = |misplaced: usize| Stage { policy: (Arc::from("uid"), Some(1)), desired: 5, misplaced };
+        budget.memory().last.insert((application(), Step::Move), (stage(3), Instant::now()));
+        let futile = |step: Step, misplaced: usize| budget.futile(&application(), step, &stage(misplaced));
+        assert_eq!(futile(Step::Move, 2), None, "it has helped");
+        assert_eq!(futile(Step::Edition, 3), None, "nothing was done of that kind");
+        assert_eq!(futile(Step::Move, 3), Some((stage(3), FUTILE)));
+        pass(599).await;
+        assert_eq!(futile(Step::Move, 3), Some((stage(3), Duration::from_secs(1))));
+        pass(1).await;
+        assert_eq!(futile(Step::Move, 3), None);
     }
 }

@@ -23,14 +23,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::BACKOFF;
 use super::application::{Applicant, ApplicationKey, Applications, is_served};
 use super::owner::{OwnerKey, is_gated, is_live, number_label, pods_of};
-use super::pacer::Pacer;
+use super::pacer::{Pace, Pacer};
 use super::policy::Policy;
-use super::seated::{StoreSubscriptions, Stores};
+use super::seated::{StoreSubscriptions, Stores, open_groups};
 use super::standing::{Standing, pods_of_application, state_of};
 use super::turns::Availability;
-use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
 use crate::failing::Failure;
@@ -48,6 +48,8 @@ const ECHO: Duration = Duration::from_secs(1);
 const SETTLED: Duration = Duration::from_secs(5);
 /// Between two writes of costs.
 const BETWEEN_WRITES: Duration = Duration::from_millis(50);
+/// An owner is looked at no more often: each look goes over all its pods, and each pod that is placed asks for one.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// The controller. Its keys are owners of pods.
 pub(super) struct Costs {
@@ -60,6 +62,7 @@ pub(super) struct Costs {
     /// What costs of an owner's pods followed from when it was last looked at, and since when.
     seen: Mutex<BTreeMap<OwnerKey, (u64, Instant)>>,
     pacer: Pacer,
+    pace: Pace<OwnerKey>,
     subscriptions: StoreSubscriptions,
 }
 
@@ -80,7 +83,7 @@ impl Costs {
     pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<OwnerKey>>) {
         let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
         let pods = context.caches.open().indexed_by([Pod::BY_OWNER]);
-        let (nodes, groups) = (context.caches.open::<Node>(), context.caches.open::<Group>());
+        let (nodes, groups) = (context.caches.open::<Node>(), open_groups(&context.caches));
         let stores = Stores { pods: pods.store(), nodes: nodes.store(), groups: groups.store() };
         let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone(), stores: stores.clone() };
         let applications = Arc::new_cyclic(|applications| {
@@ -113,6 +116,7 @@ impl Costs {
             stores,
             seen: Mutex::default(),
             pacer: Pacer::new(BETWEEN_WRITES),
+            pace: Pace::new(BETWEEN_LOOKS),
             subscriptions,
         };
         (Arc::new(controller), queue)
@@ -275,8 +279,14 @@ impl Reconcile for Costs {
     }
 
     async fn reconcile(&self, at: &OwnerKey) -> Result<Ended, kube::Error> {
+        if let Some(rest) = self.pace.note_look(at) {
+            return Ok(Ended::Again(rest));
+        }
         let mut pods = pods_of(&self.stores.pods, at);
         pods.retain(|pod| is_live(pod));
+        if pods.is_empty() {
+            self.pace.forget(at);
+        }
         if !pods.iter().any(|pod| seat_of(&pod.annotations).is_some()) {
             lock(&self.seen).remove(at);
             return Ok(Ended::Done);

@@ -1,7 +1,7 @@
 //! The editions that pods of an owner get: what their OverridePolicy makes of their template, by group, and whether the API
 //! server takes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
@@ -59,6 +59,8 @@ pub(super) struct EditionsOfOwner {
     /// By the OverridePolicy that pods ask for: one, or of pods that nothing owns several.
     by_policy: BTreeMap<Arc<str>, Editions>,
     unrendered: BTreeMap<Arc<str>, String>,
+    /// Policies that some pods of nobody's ask for, and that are not there: those wait, and no others.
+    missing: BTreeSet<Arc<str>>,
     /// Whether pods must not be replaced by others.
     pub(super) are_kept: bool,
 }
@@ -84,6 +86,11 @@ impl EditionsOfOwner {
     /// Groups that have no edition that renders, and why.
     pub(super) fn unrendered(&self) -> &BTreeMap<Arc<str>, String> {
         &self.unrendered
+    }
+
+    /// The policy that a pod of an application with these labels waits for, if that is not there.
+    pub(super) fn lacks<'l>(&self, labels: &'l dyn Labels) -> Option<&'l str> {
+        policy_name(labels).filter(|name| self.missing.contains(*name))
     }
 
     /// Whether every group has an edition that the API server takes.
@@ -143,11 +150,14 @@ impl Editioner {
     ) -> Result<Option<EditionsOfOwner>, kube::Error> {
         let names: BTreeMap<&str, &Asking> =
             asking.filter_map(|asking| Some((policy_name(&asking.labels)?, asking))).collect();
-        let (mut by_policy, mut unrendered) = (BTreeMap::new(), BTreeMap::new());
+        let (mut by_policy, mut unrendered, mut missing) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         for (name, asking) in names {
             let key = Key { namespace: at.namespace.clone(), name: Arc::from(name) };
             // One that is gone is not confirmed for long: then its pods wait.
-            let Some(policy) = world.overrides.get(&key) else { return Ok(None) };
+            let Some(policy) = world.overrides.get(&key) else {
+                missing.insert(key.name);
+                continue;
+            };
             let Some(mut editions) = self.of_policy(world.applications, at, &policy, groups).await? else {
                 return Ok(None);
             };
@@ -158,9 +168,12 @@ impl Editioner {
             unrendered.extend(editions.unrendered.clone());
             by_policy.insert(key.name, editions);
         }
+        if !missing.is_empty() && !at.is_nobody() {
+            return Ok(None);
+        }
         let kind = at.uid().and_then(|uid| world.applications.by_uid(&at.namespace, uid)).map(|(kind, _)| kind);
         let are_kept = at.is_nobody() || kind == Some(NATIVE_JOB.at) && !is_on(Mutant::GatedJobsReplaced);
-        Ok(Some(EditionsOfOwner { by_policy, unrendered, are_kept }))
+        Ok(Some(EditionsOfOwner { by_policy, unrendered, missing, are_kept }))
     }
 
     /// Has groups of an application keep earlier editions whose turn has not come. Tells whether some do.
@@ -174,10 +187,11 @@ impl Editioner {
         let namespace = &at.namespace;
         let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind);
         let template = self.templates.get(&self.client, world.applications, at).await?;
-        // Pods of the others are never changed once they are placed.
-        let (true, Some(template)) = (kind.is_some_and(|kind| world.applications.makes_others(kind)), template) else {
-            return Ok(false);
-        };
+        // Pods of the others are never changed once they are placed, whatever the application above is.
+        let owner = at.uid().and_then(|uid| world.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
+        let is_changed =
+            [kind, owner].iter().all(|kind| kind.is_some_and(|kind| world.applications.makes_others(kind)));
+        let (true, Some(template)) = (is_changed, template) else { return Ok(false) };
         let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
         let pods = || pods_of_application(world.applications, world.pods, namespace, asking);
         Ok(self.turns.hold(&asking.meta.uid, policy, pods, available, (groups, editions)))

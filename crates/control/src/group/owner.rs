@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::placing::GATE;
 pub(super) use dapple_plan::group::standing::number_label;
+use dapple_plan::inplace::STATE_ANNOTATION;
 use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;
 
@@ -32,6 +33,21 @@ pub(super) const GATED_BY_OWNER: Index<Pod> = Index {
     values: |pod, add| {
         if is_gated(pod) {
             add(OwnerKey::of(pod).index());
+        }
+    },
+};
+
+/// Pods that have a group and are not ready, by group; under no name those that say none, and were changed where they run.
+pub(super) const UNWELL: Index<Pod> = Index {
+    name: "unwell",
+    values: |pod, add| {
+        if pod.ready_since.is_some() || is_gated(pod) || !is_live(pod) {
+            return;
+        }
+        match pod.labels.get_shared(GATE) {
+            Some(group) => add(group),
+            None if pod.annotations.get(STATE_ANNOTATION).is_some() => add(Arc::from("")),
+            None => {}
         }
     },
 };

@@ -172,7 +172,11 @@ impl Placements {
             // Its template is told of soon, or its owner is gone, and so are the pods then.
             return Ok(Ended::Failed);
         };
-        let Reaches { allowed, unbound } = self.reaches(at, &pods, &groups).await?;
+        let Reaches { allowed, unbound: mut held } = self.reaches(at, &pods, &groups).await?;
+        for (name, waiting) in &pods {
+            let policy = editions.lacks(&waiting.asking.labels).map(str::to_owned);
+            held.extend(policy.map(|policy| (name.clone(), Why::NotConfirmed { pair: Pair::Override, policy })));
+        }
         // Only by range does it matter whether groups have room.
         let templates = if is_by_range { self.templates(at, &pods).await? } else { BTreeMap::new() };
         let decided = match found {
@@ -194,7 +198,7 @@ impl Placements {
         };
         let (mut placed, mut waiting, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
         for (name, decision) in decisions {
-            let decision = unbound.get(&name).cloned().map_or(decision, Decision::Wait);
+            let decision = held.get(&name).cloned().map_or(decision, Decision::Wait);
             match (pods.get(&name), decision) {
                 (Some(pod), Decision::Place(placement)) => placed.push((pod, placement)),
                 (Some(pod), Decision::Replace) => replaced.push(pod),
@@ -221,7 +225,7 @@ impl Placements {
             Ended::Done if is_left => Ended::Again(ECHO),
             // Whether the API server takes an edition is asked again.
             Ended::Done if !editions.is_proved() => Ended::Again(PROVED_AGAIN),
-            Ended::Done if !unbound.is_empty() => Ended::Again(BOUND_AGAIN),
+            Ended::Done if !held.is_empty() => Ended::Again(BOUND_AGAIN),
             ended => ended,
         })
     }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_api::group::OverridePolicySpec;
-use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::{EDITION, images_only};
 use dapple_plan::group::editions::Editions;
@@ -14,24 +14,18 @@ use dapple_plan::group::rollout::{Facts, Next};
 use dapple_plan::group::running::{Way, has_images, images, way};
 use dapple_plan::health::Health;
 use dapple_plan::inplace::{STATE_ANNOTATION, Target, changed_at};
-use k8s_openapi::api::core::v1;
-use kube::api::{Api, Patch};
-use serde_json::{Value, json};
-use tracing::info;
+use serde_json::json;
 
 use super::application::{ApplicationKey, Asking};
-use super::budget::{PACE, Step};
+use super::budget::Step;
 use super::editions::shown;
 use super::gates::whole;
-use super::owner::is_gated;
 use super::policy::Policy;
-use super::repair::{ECHO, Eviction, HELD, NO_TARGET, Repairs, View};
-use super::seated::all_groups_of;
-use super::target::Targets;
+use super::repair::{ECHO, HELD, NO_TARGET, Repairs, View};
+use super::steps::{Disruption, Eviction};
 use super::turns::facts;
 use crate::queue::Ended;
 use crate::slim::{Key, Pod};
-use crate::writes::outcome::{Outcome, Writer};
 
 /// A pod that was changed, or made, is expected to be available after so many seconds.
 const SLOW: i64 = 15;
@@ -90,7 +84,7 @@ impl Repairs {
         misplaced: &BTreeSet<Arc<str>>,
     ) -> Result<Ended, kube::Error> {
         let Some(wanted) = self.wanted(at, asking, view, places).await? else { return Ok(Ended::Done) };
-        let is_daemon = at.kind == NATIVE_DAEMON_SET.at;
+        let is_daemon = view.is_daemon();
         // A node that was down before holds up nobody, and nothing there is changed: its kubelet may not answer.
         let is_out_of_reach = |pod: &Pod| is_daemon && !view.available.has(pod) && !self.is_on_ready_node(pod);
         let is_touched = |pod: &Pod| {
@@ -108,6 +102,14 @@ impl Repairs {
         if facts.is_done() || wanted.policy.as_ref().is_some_and(|policy| policy.is_suspended) {
             return Ok(Ended::Done);
         }
+        // Which edition they should have is not clear while their nodes come and go.
+        let mut rest: Option<Duration> = None;
+        for (state, pod) in facts.pods.iter_mut().zip(&pods).filter(|(state, _)| !state.is_left) {
+            if let Some(wait) = self.unsettled(view, pod) {
+                state.is_left = true;
+                rest = rest.max(Some(wait));
+            }
+        }
         // What a pod was made by must be known to those who come after us.
         if wanted.policy.as_ref().is_some_and(|policy| !self.editions.versions.is_recorded(policy)) {
             return Ok(Ended::Again(ECHO));
@@ -119,12 +121,16 @@ impl Repairs {
         facts.others_down += desired.saturating_sub(view.pods.len()) + view.stranded;
         facts.most_away = wanted.most_away();
         match facts.next() {
-            Next::Rest => Ok(Ended::Done),
+            Next::Rest => Ok(rest.map_or(Ended::Done, |rest| Ended::Again(rest.max(ECHO)))),
             Next::Wait => {
                 self.tell_wait(at, asking, (&facts, &pods), view.available.now);
                 Ok(Ended::Again(HELD))
             }
             Next::Change(number) => {
+                let group = &wanted.order[facts.pods[number].group];
+                if let Some(wait) = self.budget.wait_for_groups(group.split(',')) {
+                    return Ok(Ended::Again(wait.max(ECHO)));
+                }
                 let stage = wanted.stage(&facts, desired);
                 self.change((at, asking), view, &wanted, &pods[number], stage).await
             }
@@ -135,15 +141,16 @@ impl Repairs {
         self.stores.node_of(pod).is_some_and(|node| node.health == Health::Ready)
     }
 
-    /// The groups of pods that no policy divides: what they say, else all groups of their node.
-    fn places_by_node(&self, at: &ApplicationKey, pods: &[Arc<Pod>]) -> BTreeMap<Arc<str>, Arc<str>> {
-        let is_daemon = at.kind == NATIVE_DAEMON_SET.at;
-        let group_of = |pod: &Arc<Pod>| {
-            let said = pod.labels.get_shared(GATE).filter(|_| !is_gated(pod) && !is_daemon);
-            let node = pod.node.as_ref().filter(|_| pod.is_bound);
-            said.or_else(|| node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node)))
-        };
-        pods.iter().filter_map(|pod| Some((pod.meta.key.name.clone(), group_of(pod)?))).collect()
+    /// The groups of pods that no policy divides.
+    fn places_by_node(&self, view: &View) -> BTreeMap<Arc<str>, Arc<str>> {
+        let place_of = |pod: &Arc<Pod>| self.place_of(pod, view.is_daemon());
+        view.pods.iter().filter_map(|pod| Some((pod.meta.key.name.clone(), place_of(pod)?))).collect()
+    }
+
+    /// How long a pod is left alone that lacks its edition: it says no group, and its node has joined one lately, or left one.
+    fn unsettled(&self, view: &View, pod: &Pod) -> Option<Duration> {
+        let follows_node = view.is_daemon() || pod.labels.get(GATE).is_none();
+        pod.node.as_ref().filter(|_| follows_node).and_then(|node| self.budget.wait_for_node(node))
     }
 
     /// The editions that an application's pods should have. None if nothing says so.
@@ -157,13 +164,13 @@ impl Repairs {
         let policy_of = |name: &str| self.overrides.get(&Key::new(&at.key.namespace, name));
         let is_divided = places.is_some();
         let (groups, places) = places.unwrap_or_else(|| {
-            let places = self.places_by_node(at, &view.pods);
+            let places = self.places_by_node(view);
             (places.values().cloned().collect::<BTreeSet<_>>().into_iter().collect(), places)
         });
         match Pair::Override.situation(&asking.labels) {
             Situation::Bound(name) => {
                 let Some(policy) = policy_of(name) else { return Ok(None) };
-                let is_made = is_divided || at.kind == NATIVE_DAEMON_SET.at;
+                let is_made = is_divided || view.is_daemon();
                 let editions = if is_made {
                     self.editions_of(view, &policy, &groups).await?
                 } else {
@@ -184,7 +191,7 @@ impl Repairs {
                 }
                 let editions = asked.and_then(policy_of).map(|policy| self.of_images(&policy, &groups, view));
                 let editions = editions.unwrap_or_default().released();
-                let evicts = at.kind != NATIVE_DAEMON_SET.at;
+                let evicts = !view.is_daemon();
                 Ok(Some(Wanted { policy: None, editions, order: groups, places, evicts }))
             }
             Situation::Asked(_) | Situation::Differs { .. } => Ok(None),
@@ -224,16 +231,17 @@ impl Repairs {
             containers: &containers,
             lifecycle: None,
         };
+        let disruption = Disruption { pod, is_available: view.available.has(pod), to: group };
         match carried.as_ref().map_or(Way::NewPod, |carried| way(&whole, carried, &target)) {
             Way::InPlace { mut patch, restarts } => {
                 // A node may be in several groups: from here on the pod says for which it was changed.
                 if wanted.evicts && wanted.policy.is_some() {
                     patch["metadata"]["labels"][GATE] = json!(&**group);
                 }
-                self.patch(at, asking, pod, (patch, restarts)).await
+                self.patch(at, asking, disruption, (patch, restarts)).await
             }
             Way::NewPod if !wanted.evicts => match carried.and_then(|carried| images(&whole, &carried, &target)) {
-                Some(patch) => self.patch(at, asking, pod, (patch, true)).await,
+                Some(patch) => self.patch(at, asking, disruption, (patch, true)).await,
                 None => Ok(Ended::Again(NO_TARGET)),
             },
             Way::NewPod => self.replace((at, asking), view, wanted, (pod, group), stage).await,
@@ -260,48 +268,13 @@ impl Repairs {
         }
         let rendering = wanted.editions.of_group(group).render(&view.template.value);
         let rendering = rendering.unwrap_or_else(|_| (*view.template.value).clone());
-        let targets = Targets { client: &self.client, stores: &self.stores };
-        if wanted.policy.is_some() && !targets.has_node_for(group, &rendering, Some(pod)).await? {
-            let note = format!("pod {name} lacks the edition of group {group:?}, which has no node for another");
-            self.report(at, asking, "EditionWaits", note);
-            return Ok(Ended::Again(NO_TARGET));
-        }
+        let needs = wanted.policy.is_some().then_some(rendering);
         let note = format!("pod {name} was evicted: another has the edition of group {group:?}");
         let (from, to) = (Some(group.clone()), group.clone());
-        let eviction = Eviction { pod, step: Step::Edition, from, to, stage, reason: "EditionChanged", note };
+        let is_available = view.available.has(pod);
+        let (step, reason) = (Step::Edition, "EditionChanged");
+        let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
         self.evict(at, asking, eviction).await
-    }
-
-    /// Changes a pod where it runs. A restart is a disruption: PodDisruptionBudgets are asked.
-    async fn patch(
-        &self,
-        at: &ApplicationKey,
-        asking: &Asking,
-        pod: &Arc<Pod>,
-        (patch, restarts): (Value, bool),
-    ) -> Result<Ended, kube::Error> {
-        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
-        let writer = Writer::new(&self.client, &pods);
-        if restarts {
-            match writer.try_evict(&pod.meta).await {
-                Outcome::Gone => {}
-                outcome => return self.refused(at, asking, pod, outcome),
-            }
-        }
-        match writer.patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await {
-            Outcome::Written(version) => {
-                self.stores.pods.wrote(&pod.meta.key, version);
-                info!(application = %at, pod = %pod.meta.key, restarts, "has the edition of its group");
-                if restarts {
-                    self.budget.note_restart();
-                }
-                self.counted.changed();
-                let note = format!("pod {} was given the edition of its group where it runs", pod.meta.key.name);
-                self.report(at, asking, "EditionChanged", note);
-                Ok(Ended::Again(PACE))
-            }
-            outcome => self.refused(at, asking, pod, outcome),
-        }
     }
 
     /// Says that no pod gets anything but images, if the policy says more.

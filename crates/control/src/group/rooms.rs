@@ -3,11 +3,13 @@
 //! It is asked while pods are placed, so it must not look at the whole fleet for each of them: which nodes of a group fit an owner's
 //! pods, and that a group has no room, is found out once a second, and a group with room is looked at only until enough is found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dapple_api::group::NodeGroupSpec;
 use dapple_plan::fit::{self, Fit};
+use dapple_plan::group::is_member;
 use dapple_plan::group::placing::{GATE, selector};
 use dapple_plan::health::Health;
 use dapple_plan::room::{Requests, Room};
@@ -163,11 +165,26 @@ pub(super) fn fitting(stores: &Stores, group: &str, template: &Value) -> Vec<Arc
         template["spec"]["nodeSelector"][key] = value.into();
     }
     let wanted = Fit::of(&template);
-    let mut nodes = stores.nodes.all();
+    let mut nodes = members(stores, &found.spec);
     nodes.retain(|node| {
         let taints: Vec<fit::Taint> = node.taints.iter().map(|taint| taint.as_fit()).collect();
         let seen = fit::Node { name: node.name(), labels: &node.labels, taints: &taints };
         node.health == Health::Ready && !node.unschedulable && wanted.judge(seen).is_ok()
     });
     nodes
+}
+
+/// The nodes of a group, by name.
+fn members(stores: &Stores, group: &NodeGroupSpec) -> Vec<Arc<Node>> {
+    if group.match_labels.is_empty() {
+        let named: BTreeSet<&String> = group.nodes.iter().collect();
+        return named.into_iter().filter_map(|name| stores.nodes.get(&Key::new("", name))).collect();
+    }
+    let mut names = Vec::new();
+    stores.nodes.for_each(|node| {
+        if is_member(group, node.name(), &node.labels) {
+            names.push(node.meta.key.clone());
+        }
+    });
+    names.iter().filter_map(|key| stores.nodes.get(key)).collect()
 }

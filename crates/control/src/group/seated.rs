@@ -12,9 +12,9 @@ use super::Group;
 use super::editions::EditionsOfOwner;
 use super::owner::{OwnerKey, is_gated, is_live, pods_of};
 use super::policy::Policy;
-use crate::caches::Subscription;
 use crate::caches::store::Store;
-use crate::slim::{Key, Node, Pod};
+use crate::caches::{Caches, Opened, Subscription};
+use crate::slim::{Index, Key, Node, Pod};
 
 /// What tells where pods are.
 #[derive(Clone)]
@@ -115,11 +115,8 @@ impl Stores {
     /// Those of some groups that the node of a pod is in.
     pub(super) fn groups_of(&self, pod: &Pod, among: &[Arc<str>]) -> BTreeSet<Arc<str>> {
         let Some(node) = self.node_of(pod) else { return BTreeSet::new() };
-        let has_node = |group: &&Arc<str>| {
-            let found = self.groups.get(&Key { namespace: Arc::from(""), name: (*group).clone() });
-            found.is_some_and(|found| is_member(&found.spec, node.name(), &node.labels))
-        };
-        among.iter().filter(has_node).cloned().collect()
+        let own = groups_of_node(&self.groups, &node);
+        among.iter().filter(|group| own.contains(*group)).cloned().collect()
     }
 
     /// What pods of a group select their nodes by; none if there is no such group.
@@ -148,14 +145,34 @@ impl Stores {
 /// All groups that a node is in, with commas between them.
 pub(super) fn all_groups_of(nodes: &Store<Node>, groups: &Store<Group>, node: &str) -> Arc<str> {
     let Some(node) = nodes.get(&Key::new("", node)) else { return Arc::from("") };
-    let mut names = Vec::new();
-    groups.for_each(|group| {
-        if is_member(&group.spec, node.name(), &node.labels) {
-            names.push(group.meta.key.name.clone());
-        }
-    });
-    names.sort();
+    let names: Vec<Arc<str>> = groups_of_node(groups, &node).into_iter().collect();
     Arc::from(names.join(","))
+}
+
+/// Groups by each node that they name.
+const BY_NAMED_NODE: Index<Group> =
+    Index { name: "named-node", values: |group, add| group.spec.nodes.iter().for_each(|node| add(Arc::from(&**node))) };
+/// Groups by one of the labels that their nodes have: one is enough to find them.
+const BY_LABEL: Index<Group> = Index {
+    name: "label",
+    values: |group, add| {
+        group.spec.match_labels.iter().take(1).for_each(|(key, value)| add(Arc::from(format!("{key}={value}"))));
+    },
+};
+
+/// NodeGroups, opened so that those of a node are found.
+pub(super) fn open_groups(caches: &Caches) -> Opened<Group> {
+    caches.open().indexed_by([BY_NAMED_NODE, BY_LABEL])
+}
+
+/// The groups that a node is in.
+pub(super) fn groups_of_node(groups: &Store<Group>, node: &Node) -> BTreeSet<Arc<str>> {
+    let mut found = groups.find(BY_NAMED_NODE, node.name());
+    for (key, value) in node.labels.iter() {
+        found.extend(groups.find(BY_LABEL, &format!("{key}={value}")));
+    }
+    found.retain(|group| is_member(&group.spec, node.name(), &node.labels));
+    found.into_iter().map(|group| group.meta.key.name.clone()).collect()
 }
 
 impl Seatings {

@@ -31,6 +31,18 @@ struct Told {
     application: BTreeSet<Why>,
 }
 
+impl Told {
+    /// Whether a pod is to say why it waits: not what it has said before, and only the first few.
+    fn is_news(&mut self, pod: &Key, why: &Why) -> bool {
+        let is_new = self.pods.get(pod) != Some(why);
+        let is_told = is_new && (self.pods.contains_key(pod) || self.pods.len() < MOST_TOLD);
+        if is_told {
+            self.pods.insert(pod.clone(), why.clone());
+        }
+        is_told
+    }
+}
+
 impl Waits {
     pub(super) fn new(recorder: Arc<Recorder>, counted: Arc<GroupMetrics>, pods: Arc<Store<Pod>>) -> Self {
         Self { recorder, counted, pods, told: Mutex::default() }
@@ -50,9 +62,7 @@ impl Waits {
         let told = all.entry(asking.meta.uid.clone()).or_default();
         for (pod, why) in waiting {
             let key = &pod.meta.key;
-            let is_new = told.pods.get(key) != Some(why);
-            if is_new && (told.pods.contains_key(key) || told.pods.len() < MOST_TOLD) {
-                told.pods.insert(key.clone(), why.clone());
+            if told.is_news(key, why) {
                 self.report(POD, key, &pod.meta.uid, why.reason(), why.to_string());
             }
         }
@@ -75,5 +85,21 @@ impl Waits {
             reason,
             note,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn twenty_pods_of_an_application_say_each_reason_once() {
+        let mut told = Told::default();
+        let seat = Why::NoSeat { policy: "spread".to_owned() };
+        let group = Why::NoGroup { group: Arc::from("beijing"), policy: "spread".to_owned() };
+        let keys: Vec<Key> = (0..30).map(|number| Key::new("here", &format!("web-{number:02}"))).collect();
+        let mut say = |why: &Why| keys.iter().filter(|key| told.is_news(key, why)).count();
+        assert_eq!((say(&seat), say(&seat)), (20, 0));
+        assert_eq!((say(&group), say(&group)), (20, 0), "another reason, of those that have spoken before");
     }
 }

@@ -31,7 +31,7 @@ impl Waker {
 }
 
 /// The application that a pod is of, if repair may have to do with it.
-fn application_of(applications: &Applications, pod: &Pod) -> Option<ApplicationKey> {
+pub(super) fn application_of(applications: &Applications, pod: &Pod) -> Option<ApplicationKey> {
     let namespace = &pod.meta.key.namespace;
     let (_, owner) = applications.owner_of(pod)?;
     let application = match applications.application_of(&owner) {

@@ -33,4 +33,4 @@ mod unanswered;
 mod updates;
 mod watch;
 
-pub(crate) use story::cluster;
+pub(crate) use story::{cluster, metrics};

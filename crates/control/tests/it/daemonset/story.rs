@@ -250,9 +250,14 @@ impl Story {
 impl Story {
     /// The metrics of the manager of all stories.
     pub(super) async fn metrics(&self) -> String {
-        let address = MANAGER.get().expect("a story begins with a manager");
-        http_get(*address, "/metrics").await.expect("metrics are served").1
+        metrics().await
     }
+}
+
+/// What the manager of all stories counts.
+pub(crate) async fn metrics() -> String {
+    let address = MANAGER.get().expect("a story begins with a manager");
+    http_get(*address, "/metrics").await.expect("metrics are served").1
 }
 
 /// As agents of nodes are written: their pods start wherever they should run, on nodes that are not ready too.

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dapple_testbed::Readiness;
+use dapple_testbed::testing::Observer;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::binding::REQUIRED;
 use super::moving::Watcher;
-use super::placing::Site;
+use super::placing::{Site, is_ready};
+use super::steady::LONG_ENOUGH;
 use crate::support::eventually;
 
 /// By which images tell the group and the version of the policy.
@@ -127,6 +129,8 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     site.set_rules(4).await;
     site.have_registries(&[("beijing4.example", 2), ("hangzhou4.example", 4)]).await;
 
+    groups_come_in_order_and_nothing_changes_without_its_policy(&site, &api).await;
+
     // Nothing is asked for any more: pods are as their template again.
     let before = site.identities().await;
     let unasked = json!({"metadata": {"labels": {REQUIRED[1]: null}}});
@@ -134,4 +138,161 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     site.have_registries(&[("", 6)]).await;
     assert_eq!(site.identities().await, before);
     assert!(site.pods().await.iter().all(|pod| !pod.annotations().contains_key("dapple.dev/edition")));
+}
+
+/// By the policy `registries`, which says what pods are for the fifth time then.
+async fn groups_come_in_order_and_nothing_changes_without_its_policy(site: &Site, api: &Api<DynamicObject>) {
+    // Groups come in the order that the policy says.
+    let [_, hangzhou] = site.groups();
+    let first = json!({"metadata": {"annotations": {"dapple.dev/rollout-order": hangzhou}}, "spec": site.rules(5)});
+    site.patch_policy("OverridePolicy", "registries", first).await;
+    let is_last = ("hangzhou5.example".to_owned(), 4);
+    eventually("hangzhou is changed, and beijing after it", || async {
+        let found = site.registries().await;
+        let in_order = !found.contains_key("beijing5.example") || found.get(&is_last.0) == Some(&is_last.1);
+        assert!(in_order, "{found:?}");
+        if found.get("beijing5.example") == Some(&2) { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    // While the policy is suspended, what it says is for nobody.
+    let suspended = json!({"metadata": {"annotations": {"dapple.dev/suspend": "true"}}, "spec": site.rules(6)});
+    site.patch_policy("OverridePolicy", "registries", suspended).await;
+    tokio::time::sleep(LONG_ENOUGH).await;
+    let fifth = [("beijing5.example", 2), ("hangzhou5.example", 4)];
+    site.have_registries(&fifth).await;
+
+    // While it is gone and still asked for, pods that run keep what they have, and new ones wait.
+    let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "OverridePolicy");
+    policies.delete("registries", &DeleteParams::default()).await.unwrap();
+    site.has_event("PolicyMissing").await;
+    site.scale(api, 7).await;
+    eventually("the seventh waits", || async {
+        let pods = site.pods().await;
+        let waits = pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.is_some()));
+        let waits = waits.count();
+        if waits == 1 && pods.len() == 7 { Ok(()) } else { Err(format!("{waits} of {}", pods.len())) }
+    })
+    .await;
+    site.has_event("WaitingForPolicy").await;
+    let kept = site.registries().await;
+    assert_eq!((kept.get("beijing5.example"), kept.get("hangzhou5.example")), (Some(&2), Some(&4)), "{kept:?}");
+    site.scale(api, 6).await;
+    let object = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "registries"}, "spec": site.rules(5)});
+    site.place.create(&policies, object).await;
+    site.are_divided([2, 4]).await;
+    site.have_registries(&fifth).await;
+}
+
+impl Site {
+    /// Waits until so many ready pods have each image.
+    async fn have_images(&self, app: &str, wanted: &[(&str, usize)]) {
+        let wanted: BTreeMap<String, usize> =
+            wanted.iter().map(|(image, count)| ((*image).to_owned(), *count)).collect();
+        eventually(&format!("images of {app} are {wanted:?}"), || async {
+            let found = self.images(app).await;
+            if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
+        })
+        .await;
+    }
+
+    async fn images(&self, app: &str) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for pod in self.pods().await.iter().filter(|pod| pod.labels().get("app").is_some_and(|known| known == app)) {
+            *counts.entry(image(pod)).or_default() += usize::from(is_ready(pod));
+        }
+        counts
+    }
+
+    /// A workload of pods on these nodes that asks for both policies, without the gate.
+    async fn add_ungated(&self, kind: &str, nodes: &[String], asks: &[&str]) {
+        let app = kind.to_lowercase();
+        let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": nodes});
+        let mut spec = json!({"selector": {"matchLabels": {"app": app}}, "template": {"metadata": {"labels": {"app": app}},
+            "spec": {"terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "web:1"}],
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [here]}]}}}}}});
+        if kind == "Deployment" {
+            spec["replicas"] = json!(1);
+        }
+        let labels: BTreeMap<&str, &str> = asks.iter().map(|label| (*label, "registries")).collect();
+        let object =
+            json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": app, "labels": labels}, "spec": spec});
+        self.place.create(&self.place.api("apps/v1", kind), object).await;
+    }
+}
+
+/// Pods that say no group have the edition of their node's: it must not follow each change of the node's labels.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_comes_and_goes_restarts_nothing() {
+    let site = Site::new("editions-flapping").await;
+    let [beijing, _] = site.groups();
+    let node = format!("{beijing}-000");
+    for kind in ["DaemonSet", "Deployment"] {
+        site.add_ungated(kind, std::slice::from_ref(&node), &[REQUIRED[1]]).await;
+    }
+    for app in ["daemonset", "deployment"] {
+        site.have_images(app, &[("web:1", 1)]).await;
+    }
+    let nodes: Api<Node> = Api::all(site.client.clone());
+    let be_in = async |place: &str| {
+        let patch = json!({"metadata": {"labels": {"place": place}}});
+        nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    };
+    be_in("nowhere").await;
+    let rule = json!({"targetNodeGroup": [beijing], "overriders": {
+        "imageOverrider": [{"component": "Registry", "operator": "add", "value": "beijing1.example"}],
+        "plaintext": [{"path": "/spec/terminationGracePeriodSeconds", "operator": "replace", "value": 0}]}});
+    site.place.add_override("registries", rule).await;
+    // Every second, while nothing is done before two have passed.
+    for number in 0..9 {
+        be_in(if number % 2 == 0 { &beijing } else { "nowhere" }).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for app in ["daemonset", "deployment"] {
+            assert_eq!(site.images(app).await, BTreeMap::from([("web:1".to_owned(), 1)]), "{app} after {number} s");
+        }
+    }
+    be_in(&beijing).await;
+    for app in ["daemonset", "deployment"] {
+        site.have_images(app, &[("beijing1.example/web:1", 1)]).await;
+    }
+    // Pods that were not made by it have no more of it than images.
+    site.has_event("OnlyImages").await;
+    // And having left the group, they are as they were.
+    be_in("nowhere").await;
+    for app in ["daemonset", "deployment"] {
+        site.have_images(app, &[("web:1", 1)]).await;
+    }
+}
+
+/// Pods of a DaemonSet belong to their nodes: no PropagationPolicy moves them, and an image that does harm takes one.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_native_daemon_set_an_image_that_does_harm_takes_one_node() {
+    let site = Site::new("editions-daemons").await;
+    let [beijing, hangzhou] = site.groups();
+    site.place
+        .add_propagation_of("registries", json!({"staticWeightList": [{"nodeGroupNames": [beijing], "weight": 1}]}))
+        .await;
+    let rule = |version: usize| {
+        json!({"targetNodeGroup": [hangzhou], "overriders": {"imageOverrider": [
+            {"component": "Registry", "operator": "add", "value": format!("hangzhou{version}.example")}]}})
+    };
+    site.place.add_override("registries", rule(1)).await;
+    let observer = Observer::start(&site.client, &site.name);
+    let nodes: Vec<String> = (0..3).map(|number| format!("{hangzhou}-{number:03}")).collect();
+    site.add_ungated("DaemonSet", &nodes, &REQUIRED).await;
+    site.has_event("PropagationIgnored").await;
+    site.have_images("daemonset", &[("hangzhou1.example/web:1", 3)]).await;
+
+    let cluster = crate::daemonset::cluster().await;
+    let held: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let never = Readiness::Delay(Duration::from_secs(3600));
+    cluster.hold_readiness("editions-daemons", &held, never).await.unwrap();
+    let changed = json!({"spec": {"overrideRules": [rule(2)]}});
+    site.patch_policy("OverridePolicy", "registries", changed).await;
+    site.has_event("EditionWaits").await;
+    tokio::time::sleep(LONG_ENOUGH).await;
+    site.have_images("daemonset", &[("hangzhou1.example/web:1", 2), ("hangzhou2.example/web:1", 0)]).await;
+    cluster.release_readiness("editions-daemons").await.unwrap();
+    assert_eq!(observer.evicted(), 0);
 }

@@ -6,11 +6,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::binding::REQUIRED;
 use super::placing::Site;
+use super::steady::LONG_ENOUGH;
 use crate::support::eventually;
 
 const GROUP: &str = "games.example.com";
@@ -55,6 +56,61 @@ impl Site {
     }
 }
 
+/// Whatever asks above: a pod that is taken from a Job counts as failed.
+async fn jobs_below_a_listed_kind_lose_no_pod(site: &Site) {
+    let weights = |weights: [i64; 2]| {
+        let lists = site.groups().into_iter().zip(weights);
+        let lists = lists.map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}));
+        json!({"staticWeightList": lists.collect::<Vec<_>>()})
+    };
+    site.place.add_propagation_of("jobs", weights([2, 3])).await;
+    let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
+    let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
+        "metadata": {"name": "go", "labels": {REQUIRED[0]: "jobs"}},
+        "spec": {"replicas": 5, "template": site.template("Never")}});
+    site.place.create(&games, game).await;
+    let uid = games.get("go").await.unwrap().uid();
+    // Nobody binds its pods, so they neither end nor become ready: what is down is moved first.
+    let mut template = site.template("Never");
+    template["metadata"]["labels"]["game"] = json!("go");
+    template["spec"]["schedulerName"] = json!("nobody");
+    let jobs = site.place.api("batch/v1", "Job");
+    let owner = json!([{"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer", "name": "go", "uid": uid,
+        "controller": true}]);
+    let job = |name: &str, pods: usize| {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "ownerReferences": owner},
+            "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}})
+    };
+    let placed = async || {
+        let mut pods = site.pods().await;
+        pods.retain(|pod| pod.labels().contains_key("game") && pod.labels().contains_key("dapple.dev/group"));
+        pods.iter().filter_map(ResourceExt::uid).collect::<BTreeSet<String>>()
+    };
+    let are_placed = async |wanted: usize| {
+        eventually(&format!("{wanted} pods of Jobs are placed"), || async {
+            let found = placed().await.len();
+            if found == wanted { Ok(()) } else { Err(format!("{found}")) }
+        })
+        .await;
+    };
+    site.place.create(&jobs, job("go-1", 5)).await;
+    are_placed(5).await;
+    let before = placed().await;
+    let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "PropagationPolicy");
+    let changed = json!({"spec": weights([19, 1])});
+    policies.patch("jobs", &PatchParams::default(), &Patch::Merge(changed)).await.unwrap();
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(placed().await, before, "none is evicted");
+
+    // Of two workloads below it nobody knows what they are for, and that is said.
+    site.place.create(&jobs, job("go-2", 1)).await;
+    site.has_event("SeveralWorkloads").await;
+    for name in ["go-1", "go-2"] {
+        jobs.delete(name, &DeleteParams::foreground()).await.unwrap();
+    }
+    site.are_divided([2, 3]).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_of_a_listed_kind_ask_for_policies() {
     let site = Site::new("listed").await;
@@ -90,6 +146,8 @@ async fn objects_of_a_listed_kind_ask_for_policies() {
         "uid": games.get("chess").await.unwrap().uid(), "controller": true});
     site.add_pods_of(&owner, &["one", "two", "three", "four", "five"]).await;
     site.are_divided([2, 3]).await;
+
+    jobs_below_a_listed_kind_lose_no_pod(&site).await;
 
     // What cannot be read changes nothing.
     site.list_kinds("- group: [").await;

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dapple_api::group::NodeGroup;
 use dapple_testbed::Readiness;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use dapple_testbed::testing::Observer;
+use k8s_openapi::api::core::v1::{Event, Node, Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::binding::REQUIRED;
 use super::placing::{Site, is_ready};
+use super::steady::LONG_ENOUGH;
 use crate::support::eventually;
 
 /// Looks at the pods of a namespace all the time, and remembers the fewest that were ready.
@@ -124,7 +128,196 @@ async fn pods_are_moved_one_by_one_and_not_on_once_a_move_does_harm() {
         4,
         "four belong there, and the first was the last"
     );
+    assert!(watcher.stop() >= 4, "never two away");
+    // So many at once as the policy allows, and no more.
+    let two = json!({"metadata": {"annotations": {"dapple.dev/rollout-max": "2"}}});
+    site.patch_policy("PropagationPolicy", "spread", two).await;
+    eventually("a second is moved", || async {
+        let now = site.identities().await;
+        let kept = now.intersection(&before).count();
+        if (kept, now.len()) == (3, 5) { Ok(()) } else { Err(format!("{kept} of {} are where they were", now.len())) }
+    })
+    .await;
+    site.moves_nobody().await;
     cluster.release_readiness("moving").await.unwrap();
     site.are_divided([1, 4]).await;
-    assert!(watcher.stop() >= 4, "never two away");
+
+    moves_are_counted().await;
+}
+
+async fn moves_are_counted() {
+    let metrics = crate::daemonset::metrics().await;
+    for (name, least) in [
+        ("group_placements_total", 5.0),
+        ("group_moves_total", 2.0),
+        ("group_evictions_refused_total", 1.0),
+        ("group_gated_pods", 0.0),
+        ("group_gated_oldest_seconds", 0.0),
+    ] {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+        assert!(value.is_some_and(|value| value >= least), "{name} is {value:?}");
+    }
+}
+
+/// A scheduler that has reasons of its own puts pods back where they were: that is not gone on with.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_has_not_helped_is_the_last() {
+    let site = Site::new("moving-futile").await;
+    let [beijing, hangzhou] = site.groups();
+    let list = json!([{"nodeGroupNames": [beijing], "weight": 1}, {"nodeGroupNames": [hangzhou], "weight": 19}]);
+    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let mut template = site.template("Always");
+    template["spec"]["schedulingGates"] = Value::Null;
+    let there = json!({"key": "place", "operator": "In", "values": [beijing]});
+    template["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 100, "preference": {"matchExpressions": [there]}}]}});
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    let observer = Observer::start(&site.client, &site.name);
+    site.place.create(&api, object).await;
+    site.has_event("MoveDidNotHelp").await;
+    site.moves_nobody().await;
+    assert_eq!(observer.evicted(), 1);
+}
+
+impl Site {
+    /// Nothing is evicted for a while, though something is to be done.
+    async fn moves_nobody(&self) {
+        let before = self.identities().await;
+        tokio::time::sleep(LONG_ENOUGH).await;
+        assert_eq!(self.identities().await, before, "none is evicted");
+    }
+
+    pub(super) async fn patch_policy(&self, kind: &str, name: &str, patch: Value) {
+        let policies = self.place.api("groupmanagement.kubeedge.io/v1alpha1", kind);
+        policies.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+}
+
+/// What a group's nodes take is judged by what its own pods are made of.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_moved_to_nodes_that_take_the_edition_of_their_group() {
+    let site = Site::new("moving-editions").await;
+    let [beijing, hangzhou] = site.groups();
+    let nodes: Api<Node> = Api::all(site.client.clone());
+    let taint = json!({"spec": {"taints": [{"key": "edge", "effect": "NoSchedule"}]}});
+    for number in 0..3 {
+        let node = format!("{hangzhou}-{number:03}");
+        nodes.patch(&node, &PatchParams::default(), &Patch::Strategic(&taint)).await.unwrap();
+    }
+    let list = json!([{"nodeGroupNames": [beijing], "weight": 19}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
+    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let rule = |cpu: &str| {
+        json!({"targetNodeGroup": [hangzhou], "overriders": {"plaintext": [
+            {"path": "/spec/tolerations/-", "operator": "add", "value": {"key": "edge", "operator": "Exists"}},
+            {"path": "/spec/containers/0/resources", "operator": "add", "value": {"requests": {"cpu": cpu}}}]}})
+    };
+    let tolerates = json!({"targetNodeGroup": [hangzhou], "overriders": {"plaintext": [
+        {"path": "/spec/tolerations/-", "operator": "add", "value": {"key": "edge", "operator": "Exists"}}]}});
+    site.place.add_override("registries", tolerates).await;
+    let mut template = site.template("Always");
+    template["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
+    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
+    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
+    site.place.create(&api, object).await;
+    site.are_divided([5, 0]).await;
+
+    // Its template does not tolerate the taint, the edition of the group does.
+    site.weigh([4, 1]).await;
+    site.are_divided([4, 1]).await;
+
+    // More than any node has: no pod is moved there, nor changed. While the policy is suspended, not even asked.
+    let suspended = json!({"metadata": {"annotations": {"dapple.dev/suspend": "true"}}});
+    site.patch_policy("PropagationPolicy", "spread", suspended).await;
+    site.patch_policy("OverridePolicy", "registries", json!({"spec": {"overrideRules": [rule("1000")]}})).await;
+    site.has_event("EditionWaits").await;
+    site.weigh([1, 4]).await;
+    site.moves_nobody().await;
+    let resumed = json!({"metadata": {"annotations": {"dapple.dev/suspend": null}}});
+    site.patch_policy("PropagationPolicy", "spread", resumed).await;
+    site.moves_nobody().await;
+
+    // Groups without nodes take none either.
+    let groups: Api<NodeGroup> = Api::all(site.client.clone());
+    let nowhere = json!({"spec": {"nodes": null, "matchLabels": {"place": "nowhere"}}});
+    groups.patch(&hangzhou, &PatchParams::default(), &Patch::Merge(&nowhere)).await.unwrap();
+    site.patch_policy("OverridePolicy", "registries", json!({"spec": {"overrideRules": []}})).await;
+    site.moves_nobody().await;
+}
+
+/// Each application has a budget of its own, and that of the cluster is of a minute: neither would stop this.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_applications_that_are_moved_to_where_no_pod_becomes_ready_five_lose_one() {
+    const APPLICATIONS: usize = 20;
+    let site = Site::new("moving-many").await;
+    let [beijing, hangzhou] = site.groups();
+    let list = json!([{"nodeGroupNames": [beijing], "weight": 4}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
+    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    for number in 0..APPLICATIONS {
+        let name = format!("web-{number}");
+        let mut template = site.template("Always");
+        template["metadata"]["labels"] = json!({"app": name});
+        let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template});
+        let (api, mut object) = site.application("apps/v1", "Deployment", spec);
+        object["metadata"]["name"] = json!(name);
+        site.place.create(&api, object).await;
+    }
+    site.are_divided([APPLICATIONS, 0]).await;
+    let cluster = crate::daemonset::cluster().await;
+    let nodes: Vec<String> = (0..3).map(|number| format!("{hangzhou}-{number:03}")).collect();
+    let held: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    cluster.hold_readiness("moving-many", &held, Readiness::Fail).await.unwrap();
+    let (before, watcher) = (site.identities().await, Watcher::start(&site.client, &site.name));
+    site.weigh([1, 4]).await;
+    site.has_event("GroupUnwell").await;
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(site.identities().await.intersection(&before).count(), APPLICATIONS - 5, "the fifth was the last");
+    assert_eq!(watcher.stop(), APPLICATIONS - 5, "never more away");
+    // Once they are well, others follow.
+    cluster.release_readiness("moving-many").await.unwrap();
+    eventually("more are moved", || async {
+        let kept = site.identities().await.intersection(&before).count();
+        if kept < APPLICATIONS - 5 { Ok(()) } else { Err(format!("{kept} are where they were")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_and_a_policy_that_goes_move_nobody_that_has_no_successor() {
+    let site = Site::new("moving-held").await;
+    site.add_policy().await;
+    let quotas: Api<ResourceQuota> = Api::namespaced(site.client.clone(), &site.name);
+    let quota = serde_json::from_value(json!({"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "3"}}})).unwrap();
+    quotas.create(&PostParams::default(), &quota).await.unwrap();
+    eventually("the quota counts", || async {
+        let found = quotas.get("pods").await.unwrap().status.and_then(|status| status.used);
+        if found.is_some() { Ok(()) } else { Err("it does not yet".to_owned()) }
+    })
+    .await;
+    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always")});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    site.place.create(&api, object).await;
+    site.are_divided([1, 2]).await;
+    // Two that are missing count as unavailable: none of the others is moved.
+    site.weigh([4, 1]).await;
+    site.moves_nobody().await;
+    site.weigh([2, 3]).await;
+    let more = json!({"spec": {"hard": {"pods": "9"}}});
+    quotas.patch("pods", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
+    site.are_divided([2, 3]).await;
+
+    // The policy goes while pods are moved: they stay where they are.
+    let before = site.identities().await;
+    site.weigh([19, 1]).await;
+    eventually("one is moved", || async {
+        let moved = before.difference(&site.identities().await).count();
+        if moved > 0 { Ok(()) } else { Err("none is".to_owned()) }
+    })
+    .await;
+    let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "PropagationPolicy");
+    policies.delete("spread", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!(before.difference(&site.identities().await).count(), 1, "the first was the last");
+    site.has_event("PolicyMissing").await;
 }

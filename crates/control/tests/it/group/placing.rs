@@ -254,6 +254,28 @@ async fn pods_of_nobodys_are_divided_together_and_without_a_policy_go_anywhere()
         if is_so { Ok(()) } else { Err(format!("{free:?}")) }
     })
     .await;
+
+    // One that cannot be changed any more, and must not be lost, is placed as it is.
+    let rule = |overriders: Value| json!({"overriders": overriders});
+    let args = json!({"argsOverrider": [{"containerName": "c", "operator": "add", "value": ["--edge"]}]});
+    site.place.add_override("args", rule(args)).await;
+    site.place.create(&pods, bare("kept", json!({REQUIRED[0]: "spread", REQUIRED[1]: "args"}))).await;
+    site.has_event("EditionKept").await;
+    // Nodes of the one group have another label than these ask for.
+    for name in ["elsewhere-1", "elsewhere-2", "elsewhere-3"] {
+        let mut pod = bare(name, json!({REQUIRED[0]: "spread"}));
+        pod["spec"]["nodeSelector"] = json!({"place": "elsewhere"});
+        site.place.create(&pods, pod).await;
+    }
+    site.has_event("NodeSelectorContradicts").await;
+    // What the API server does not take is nobody's edition.
+    let refused = json!({"plaintext": [{"path": "/spec/dnsPolicy", "operator": "add", "value": "Nonsense"}]});
+    site.place.add_override("refused", rule(refused)).await;
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always")});
+    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
+    object["metadata"]["labels"][REQUIRED[1]] = json!("refused");
+    site.place.create(&api, object).await;
+    site.has_event("WaitingForEdition").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -111,4 +111,18 @@ async fn volumes_come_before_seats_and_only_what_can_follow_is_moved() {
     assert!(nodes[3].1.starts_with("hangzhou"), "{nodes:?}");
     assert_eq!(site.identities().await.intersection(&before).count(), 0, "all are new");
     assert_eq!(observer.evicted(), 1, "web-3 alone was evicted");
+
+    // A volume on a node of no group: the pod waits, and says so.
+    site.add_volume("volumes-bound", 9, Some("nowhere-000"), Some("data-outside")).await;
+    let claims = site.place.api("v1", "PersistentVolumeClaim");
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-outside"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "volumes-bound",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    site.place.create(&claims, claim).await;
+    let mut spec = site.template("Always")["spec"].clone();
+    spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-outside"}}]);
+    let (pods, mut pod) = site.application("v1", "Pod", spec);
+    pod["metadata"]["name"] = json!("outside");
+    site.place.create(&pods, pod).await;
+    site.has_event("VolumesOutOfReach").await;
 }

@@ -1,0 +1,138 @@
+//! Moves pods to the groups that should have them: what [`dapple_plan::group::repair`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dapple_api::group::PropagationPolicySpec;
+use dapple_plan::group::division::Division;
+use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, misplaced, next};
+use serde_json::Value;
+
+use super::application::{ApplicationKey, Asking};
+use super::budget::Step;
+use super::editions::World;
+use super::policy::Policy;
+use super::repair::{ECHO, HELD, Looked, Repairs, View};
+use super::steps::Eviction;
+use super::volumes::{Reach, Volumes};
+use crate::queue::Ended;
+
+/// Of so many pods that are to be moved it is asked which volumes they have.
+const MOST_ASKED: usize = 10;
+
+impl Repairs {
+    /// Moves the next pod of an application that is not where it belongs.
+    pub(super) async fn move_next(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        policy: &Policy<PropagationPolicySpec>,
+        view: &View,
+        (division, pods): (&mut Division, &[PodState]),
+    ) -> Result<Looked, kube::Error> {
+        let moves = misplaced(division, pods);
+        if moves.is_empty() {
+            return Ok(Looked::Rest(BTreeSet::new()));
+        }
+        if let Some(wait) = self.budget.wait().or_else(|| self.budget.wait_for_groups(names(division))) {
+            return Ok(Looked::Busy(Ended::Again(wait.max(ECHO))));
+        }
+        let Some((desired, available)) = self.settled(at, asking, view).await? else {
+            return Ok(Looked::Busy(Ended::Again(HELD)));
+        };
+        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
+        let templates = self.templates(asking, view, &moves, division).await?;
+        let facts =
+            Facts { desired, available, pods: pods.to_vec(), stranded: view.stranded, most_away: policy.most_away };
+        let stuck = self.stuck(at, view, &moves, division.groups()).await?;
+        let fits = |pod: &PodState, group: usize| {
+            templates.contains_key(&group) && !stuck.contains(&(pod.name.clone(), group))
+        };
+        let known = match next(division, &facts, fits) {
+            Next::Rest => {
+                return Ok(Looked::Rest(moves.iter().map(|known| facts.pods[known.pod].name.clone()).collect()));
+            }
+            Next::Wait => return Ok(Looked::Busy(Ended::Again(HELD))),
+            Next::Evict(known) => known,
+        };
+        if let Some((before, rest)) = self.budget.futile(at, Step::Move, &stage) {
+            let note = format!(
+                "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
+                before.misplaced,
+                rest.as_secs()
+            );
+            self.report(at, asking, "MoveDidNotHelp", note);
+            return Ok(Looked::Busy(Ended::Again(rest)));
+        }
+        let (state, pod) = (&facts.pods[known.pod], &view.pods[known.pod]);
+        let from = state.group.or(state.near.first().copied()).map(|group| division.groups()[group].clone());
+        let to = division.groups()[known.to].clone();
+        let place = from.as_ref().map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
+        let note = format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name);
+        let needs = templates.get(&known.to).map(|template| (**template).clone());
+        let (is_available, step, reason) = (state.is_available, Step::Move, "PodMoved");
+        let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
+        let ended = self.evict(at, asking, eviction).await?;
+        Ok(Looked::Busy(ended))
+    }
+
+    /// Of those groups that moves go to, the ones that have a node for a pod of the group's own edition, and what such pods are made of.
+    async fn templates(
+        &self,
+        asking: &Asking,
+        view: &View,
+        moves: &[Move],
+        division: &Division,
+    ) -> Result<BTreeMap<usize, Arc<Value>>, kube::Error> {
+        let (groups, mut found) = (division.groups(), BTreeMap::new());
+        let world = World { applications: &self.applications, overrides: &self.overrides, pods: &self.stores.pods };
+        let editions = self.editions.of_owner(world, &view.owner, std::iter::once(asking), groups).await?;
+        let Some(editions) = editions else { return Ok(found) };
+        for number in moves.iter().map(|known| known.to).collect::<BTreeSet<usize>>() {
+            let group = &groups[number];
+            // Where no edition renders, pods wait behind the gate.
+            if editions.unrendered().contains_key(group) {
+                continue;
+            }
+            let template = editions.template_in(&asking.labels, group, &view.template.value);
+            if self.targets(group).has_node_for(group, &template, None).await? {
+                found.insert(number, template);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Which moves the volumes of pods cannot follow. Of a few it is asked at each look, of others at the next ones: those that
+    /// cannot move hold up nobody.
+    async fn stuck(
+        &self,
+        at: &ApplicationKey,
+        view: &View,
+        moves: &[Move],
+        groups: &[Arc<str>],
+    ) -> Result<BTreeSet<(Arc<str>, usize)>, kube::Error> {
+        let volumes = Volumes { client: &self.client, nodes: &self.stores.nodes, groups: &self.stores.groups };
+        let mut bound: Vec<&Move> = moves.iter().filter(|known| !view.pods[known.pod].claims.is_empty()).collect();
+        let first = self.asked.fetch_add(MOST_ASKED, Ordering::Relaxed).checked_rem(bound.len()).unwrap_or(0);
+        bound.rotate_left(first);
+        let mut stuck = BTreeSet::new();
+        for (number, known) in bound.into_iter().enumerate() {
+            let pod = &view.pods[known.pod];
+            let is_free = number < MOST_ASKED
+                && match volumes.reach_by(&at.key.namespace, &pod.claims, groups).await? {
+                    Reach::All => true,
+                    Reach::Only(allowed) => allowed.contains(&known.to),
+                    Reach::Unbound(_) => false,
+                };
+            if !is_free {
+                stuck.insert((pod.meta.key.name.clone(), known.to));
+            }
+        }
+        Ok(stuck)
+    }
+}
+
+fn names(division: &Division) -> impl Iterator<Item = &str> {
+    division.groups().iter().map(|group| &**group)
+}

@@ -1,0 +1,287 @@
+//! Takes steps: evicts pods, so that others come in their place, and changes them where they run. One after another in the whole
+//! cluster, and none towards a group where applications lose pods: what [`dapple_plan::group::open`] decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use dapple_api::kinds::NATIVE_DAEMON_SET;
+use dapple_plan::group::open::{LATELY, PodSince, Taken, held, lost_since, still_open, unanswered};
+use dapple_plan::group::placing::GATE;
+use dapple_plan::group::repair::Stage;
+use dapple_plan::inplace::{STATE_ANNOTATION, changed_at};
+use dapple_plan::room::Requests;
+use k8s_openapi::api::core::v1;
+use kube::api::{Api, Patch};
+use serde_json::Value;
+use tokio::sync::MutexGuard;
+use tracing::info;
+
+use super::application::{ApplicationKey, Asking};
+use super::budget::{PACE, Step};
+use super::owner::{UNWELL, is_gated};
+use super::repair::{ECHO, HELD, NO_TARGET, REFUSED, Repairs};
+use super::seated::all_groups_of;
+use super::standing::pods_of_application;
+use super::target::Targets;
+use super::turns::Availability;
+use super::wake::application_of;
+use crate::queue::Ended;
+use crate::slim::Pod;
+use crate::writes::events::{EventType, Report};
+use crate::writes::outcome::{Outcome, Writer};
+
+/// So many applications are named when people are told why nothing is done for a group.
+const MOST_NAMED: usize = 5;
+
+/// A pod that is to be disrupted, and for which group.
+#[derive(Clone, Copy)]
+pub(super) struct Disruption<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) is_available: bool,
+    pub(super) to: &'a str,
+}
+
+/// A pod that is evicted, and why.
+pub(super) struct Eviction<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) is_available: bool,
+    pub(super) step: Step,
+    /// The group that it is in, if any, and the one that its successor is for.
+    pub(super) from: Option<Arc<str>>,
+    pub(super) to: Arc<str>,
+    /// What its successor is made of, if there has to be a node for it.
+    pub(super) needs: Option<Value>,
+    pub(super) stage: Stage,
+    /// What people are told of it.
+    pub(super) reason: &'static str,
+    pub(super) note: String,
+}
+
+impl Repairs {
+    /// Waits for the turn to disrupt a pod: what was done before is counted then. Or says how the look ends without it.
+    async fn turn(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        Disruption { is_available, to, .. }: Disruption<'_>,
+    ) -> Result<MutexGuard<'_, ()>, Ended> {
+        let turn = self.budget.turn().await;
+        if let Some(wait) = self.budget.wait() {
+            return Err(Ended::Again(wait.max(ECHO)));
+        }
+        let mut lost = self.lost_in(to);
+        lost.remove(at);
+        let others: Vec<i64> = lost.values().copied().collect();
+        let Some(held) = held(is_available, &others, self.env.now().as_second()) else { return Ok(turn) };
+        if held.is_long {
+            let named: Vec<String> = lost.keys().take(MOST_NAMED).map(|at| at.key.to_string()).collect();
+            let note = format!(
+                "no pod is moved to group {to:?} or changed there: {} applications have pods there that were placed or changed \
+                 lately and are not available ({})",
+                held.applications,
+                named.join(", ")
+            );
+            self.report(at, asking, "GroupUnwell", note);
+        }
+        Err(Ended::Again(HELD))
+    }
+
+    /// The applications that have lost a pod in a group lately, and since when.
+    fn lost_in(&self, group: &str) -> BTreeMap<ApplicationKey, i64> {
+        let now = self.env.now().as_second();
+        let mut applications = self.budget.applications_for(group);
+        let unwell = [group, ""].into_iter().flat_map(|group| self.stores.pods.find(UNWELL, group));
+        // Pods of other kinds are never disrupted, and may come and go all the time.
+        let may_be_ours = |pod: &Arc<Pod>| {
+            let owner = self.applications.owner_of(pod);
+            since(pod) + LATELY > now && owner.is_some_and(|(kind, _)| self.has_running_pods_changed(kind))
+        };
+        let lately = unwell.filter(may_be_ours);
+        applications.extend(lately.filter_map(|pod| application_of(&self.applications, &pod)));
+        let lost = applications.into_iter().filter_map(|at| {
+            let pods = self.pods_in(&at, group);
+            let open = self.budget.keep_open(group, &at, |taken| still_open(taken, &pods, now));
+            let since = lost_since(open.into_iter(), &pods, now)?;
+            Some((at, since))
+        });
+        lost.collect()
+    }
+
+    /// What pods ask for that were evicted for a group, and whose successors have not been placed there yet.
+    fn on_their_way(&self, group: &str) -> Vec<Requests> {
+        let mut found = Vec::new();
+        for (at, taken) in self.budget.evicted_for(group) {
+            let pods = self.pods_in(&at, group);
+            let (steps, requests): (Vec<Taken>, Vec<Requests>) = taken.into_iter().unzip();
+            let coming = unanswered(&steps, &pods.iter().collect::<Vec<_>>());
+            found.extend(coming.into_iter().map(|number| requests[number].clone()));
+        }
+        found
+    }
+
+    /// The pods that an application has in a group.
+    fn pods_in(&self, at: &ApplicationKey, group: &str) -> Vec<PodSince> {
+        let Some(asking) = self.applications.get(at) else { return Vec::new() };
+        let available = Availability { min_ready: 0, now: self.env.now().as_second() };
+        let mut pods = pods_of_application(&self.applications, &self.stores.pods, &at.key.namespace, &asking);
+        pods.retain(|pod| {
+            let kind = self.applications.owner_of(pod).map(|(kind, _)| kind);
+            self.place_of(pod, kind == Some(NATIVE_DAEMON_SET.at)).is_some_and(|place| *place == *group)
+        });
+        let told = |pod: &Arc<Pod>| PodSince {
+            id: Arc::from(format!("{} {}", pod.meta.uid, since(pod))),
+            since: since(pod),
+            is_available: available.has(pod),
+        };
+        pods.iter().map(told).collect()
+    }
+
+    fn ids_in(&self, at: &ApplicationKey, group: &str) -> BTreeSet<Arc<str>> {
+        self.pods_in(at, group).into_iter().map(|pod| pod.id).collect()
+    }
+
+    /// The group of a pod that no policy divides: what it says, else all groups of its node.
+    pub(super) fn place_of(&self, pod: &Pod, is_daemon: bool) -> Option<Arc<str>> {
+        let said = pod.labels.get_shared(GATE).filter(|_| !is_gated(pod) && !is_daemon);
+        let node = pod.node.as_ref().filter(|_| pod.is_bound);
+        said.or_else(|| node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node)))
+    }
+
+    /// Which groups have nodes for pods, beside those that are on their way.
+    pub(super) fn targets(&self, group: &str) -> Targets<'_> {
+        Targets { client: &self.client, stores: &self.stores, on_their_way: self.on_their_way(group) }
+    }
+
+    /// Evicts a pod, so that its owner makes another.
+    pub(super) async fn evict(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        eviction: Eviction<'_>,
+    ) -> Result<Ended, kube::Error> {
+        let Eviction { pod, is_available, step, from, to, needs, stage, reason, note } = eviction;
+        let _turn = match self.turn(at, asking, Disruption { pod, is_available, to: &to }).await {
+            Ok(turn) => turn,
+            Err(ended) => return Ok(ended),
+        };
+        // The room that there was may be somebody else's by now.
+        let leaving = Some(pod).filter(|_| step == Step::Edition);
+        if let Some(template) = &needs
+            && !self.targets(&to).has_node_for(&to, template, leaving).await?
+        {
+            if step == Step::Edition {
+                let name = &pod.meta.key.name;
+                let note = format!("pod {name} lacks the edition of group {to:?}, which has no node for another");
+                self.report(at, asking, "EditionWaits", note);
+            }
+            return Ok(Ended::Again(NO_TARGET));
+        }
+        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
+        let (second, before) = (self.env.now().as_second(), self.ids_in(at, &to));
+        let outcome = Writer::new(&self.client, &pods).evict(&pod.meta).await;
+        // If nobody knows whether it was done, it counts as done until that is seen.
+        if let Outcome::Gone | Outcome::Unknown(_) = outcome {
+            let requests = Requests::of(&pod.asking_spec());
+            self.budget.note_eviction((at, step, stage), pod, (&to, Taken { at: second, before }, requests));
+        }
+        match outcome {
+            Outcome::Gone => {
+                info!(application = %at, pod = %pod.meta.key, ?step, "evicted");
+                match step {
+                    Step::Move => {
+                        let groups = (from.as_deref(), &*to);
+                        self.counted.moved(asking, &pod.meta.key.name, groups, second);
+                    }
+                    Step::Edition => self.counted.changed(),
+                }
+                self.report(at, asking, reason, note);
+                Ok(Ended::Again(PACE))
+            }
+            outcome => self.refused(at, asking, pod, outcome),
+        }
+    }
+
+    /// Changes a pod where it runs. A restart is a disruption: PodDisruptionBudgets are asked.
+    pub(super) async fn patch(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        disruption: Disruption<'_>,
+        (patch, restarts): (Value, bool),
+    ) -> Result<Ended, kube::Error> {
+        let Disruption { pod, to, .. } = disruption;
+        let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
+        let writer = Writer::new(&self.client, &pods);
+        let mut _turn = None;
+        if restarts {
+            match self.turn(at, asking, disruption).await {
+                Ok(turn) => _turn = Some(turn),
+                Err(ended) => return Ok(ended),
+            }
+            match writer.try_evict(&pod.meta).await {
+                Outcome::Gone => {}
+                outcome => return self.refused(at, asking, pod, outcome),
+            }
+        }
+        let taken = Taken { at: self.env.now().as_second(), before: self.ids_in(at, to) };
+        let outcome = writer.patch(&pod.meta.key.name, None, &Patch::Strategic(patch)).await;
+        // If nobody knows whether it was done, it counts as done until that is seen.
+        if let Outcome::Written(_) | Outcome::Unknown(_) = outcome
+            && restarts
+        {
+            self.budget.note_restart(at, to, taken);
+        }
+        match outcome {
+            Outcome::Written(version) => {
+                self.stores.pods.wrote(&pod.meta.key, version);
+                info!(application = %at, pod = %pod.meta.key, restarts, "has the edition of its group");
+                self.counted.changed();
+                let note = format!("pod {} was given the edition of its group where it runs", pod.meta.key.name);
+                self.report(at, asking, "EditionChanged", note);
+                Ok(Ended::Again(PACE))
+            }
+            outcome => {
+                if let Outcome::Unknown(_) = outcome {
+                    self.budget.note_doubt(pod);
+                }
+                self.refused(at, asking, pod, outcome)
+            }
+        }
+    }
+
+    /// What follows from a disruption of a pod that was not done.
+    fn refused(&self, at: &ApplicationKey, asking: &Asking, pod: &Pod, outcome: Outcome) -> Result<Ended, kube::Error> {
+        match outcome {
+            Outcome::Refused(kube::Error::Api(status)) if status.code == 429 => {
+                self.counted.refused();
+                let note = format!(
+                    "pod {} is to be moved or changed, and may not be disrupted: {}",
+                    pod.meta.key.name, status.message
+                );
+                self.report(at, asking, "MoveRefused", note);
+                Ok(Ended::Again(REFUSED))
+            }
+            Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+            // It is another one by now.
+            _ => Ok(Ended::Again(ECHO)),
+        }
+    }
+
+    pub(super) fn report(&self, at: &ApplicationKey, asking: &Asking, reason: &'static str, note: String) {
+        let is_done = ["PodMoved", "EditionChanged"].contains(&reason);
+        self.recorder.report(Report {
+            about: at.kind,
+            key: at.key.clone(),
+            uid: asking.meta.uid.to_string(),
+            event_type: if is_done { EventType::Normal } else { EventType::Warning },
+            action: "Moving",
+            reason,
+            note,
+        });
+    }
+}
+
+/// When a pod was made or last changed where it runs.
+fn since(pod: &Pod) -> i64 {
+    pod.annotations.get(STATE_ANNOTATION).and_then(changed_at).unwrap_or(i64::MIN).max(pod.created)
+}
