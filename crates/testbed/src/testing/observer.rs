@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::task::AbortHandle;
@@ -41,7 +42,8 @@ impl Observer {
         let seen = Arc::new(Mutex::new(Seen::default()));
         let told = seen.clone();
         let watching = tokio::spawn(async move {
-            let mut events = pin!(watcher(pods, watcher::Config::default()));
+            // With pauses after errors: one that comes at once, as when the test ends, would be asked for without end.
+            let mut events = pin!(watcher(pods, watcher::Config::default()).default_backoff());
             while let Some(event) = events.next().await {
                 // What ends a watch is not the test's concern: the next one goes on from there.
                 if let Ok(event) = event {
