@@ -116,11 +116,13 @@ impl Repairs {
         let mut bound: Vec<&Move> = moves.iter().filter(|known| !view.pods[known.pod].claims.is_empty()).collect();
         let first = self.asked.fetch_add(MOST_ASKED, Ordering::Relaxed).checked_rem(bound.len()).unwrap_or(0);
         bound.rotate_left(first);
+        let asked = bound.iter().take(MOST_ASKED).flat_map(|known| view.pods[known.pod].claims.iter().cloned());
+        let claims = volumes.ask(&at.key.namespace, asked.collect()).await?;
         let mut stuck = BTreeSet::new();
         for (number, known) in bound.into_iter().enumerate() {
             let pod = &view.pods[known.pod];
             let is_free = number < MOST_ASKED
-                && match volumes.reach_by(&at.key.namespace, &pod.claims, groups).await? {
+                && match volumes.reach(&pod.claims, &claims, groups) {
                     Reach::All => true,
                     Reach::Only(allowed) => allowed.contains(&known.to),
                     Reach::Unbound(_) => false,

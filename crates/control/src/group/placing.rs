@@ -4,6 +4,7 @@
 //! pod is either behind the gate or placed, wherever the process dies.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub(super) struct Placements {
     /// Pods of which nobody knows whether they were placed.
     in_doubt: Mutex<BTreeMap<Key, Doubt>>,
     replacements: Replacements,
+    /// How often it was asked which volumes a pod has: others are asked about next.
+    asked: AtomicUsize,
     /// The term in which pods are placed, for those who put pods behind the gate.
     places: Signal,
     subscriptions: StoreSubscriptions,
@@ -135,6 +138,7 @@ impl Placements {
             seatings,
             in_doubt: Mutex::default(),
             replacements: Replacements::default(),
+            asked: AtomicUsize::default(),
             places: context.places.clone(),
             subscriptions,
         };
@@ -172,7 +176,7 @@ impl Placements {
             // Its template is told of soon, or its owner is gone, and so are the pods then.
             return Ok(Ended::Failed);
         };
-        let Reaches { allowed, unbound: mut held } = self.reaches(at, &pods, &groups).await?;
+        let Reaches { allowed, unbound: mut held, later } = self.reaches(at, &pods, &groups).await?;
         for (name, waiting) in &pods {
             let policy = editions.lacks(&waiting.asking.labels).map(str::to_owned);
             held.extend(policy.map(|policy| (name.clone(), Why::NotConfirmed { pair: Pair::Override, policy })));
@@ -197,7 +201,7 @@ impl Placements {
             }
         };
         let (mut placed, mut waiting, mut replaced) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, decision) in decisions {
+        for (name, decision) in decisions.into_iter().filter(|(name, _)| !later.contains(name)) {
             let decision = held.get(&name).cloned().map_or(decision, Decision::Wait);
             match (pods.get(&name), decision) {
                 (Some(pod), Decision::Place(placement)) => placed.push((pod, placement)),
@@ -222,6 +226,8 @@ impl Placements {
         let writes: Vec<_> = placing.chain(replacing).collect();
         let ended = all_of(futures::stream::iter(writes).buffer_unordered(AT_ONCE).collect().await)?;
         Ok(match ended {
+            // Where volumes are not bound, others are asked about no sooner than these again.
+            Ended::Done if is_left && !later.is_empty() && placed.is_empty() => Ended::Again(BOUND_AGAIN),
             Ended::Done if is_left => Ended::Again(ECHO),
             // Whether the API server takes an edition is asked again.
             Ended::Done if !editions.is_proved() => Ended::Again(PROVED_AGAIN),

@@ -1,13 +1,14 @@
 //! The groups that the volumes of a pod allow: those with a node that all its bound PersistentVolumes can be used on. A claim that is
 //! bound only when its pod has a node allows all; of one that is bound before, it is not known until then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::kinds::{PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS};
 use dapple_plan::fit;
 use dapple_plan::group::is_member;
-use dapple_plan::group::volumes::{claims_of, terms_of, waits_for_consumer};
+use dapple_plan::group::volumes::{earlier_claims, terms_of, waits_for_consumer};
+use futures::{StreamExt, TryStreamExt};
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -27,8 +28,14 @@ pub(super) enum Reach {
     Unbound(Arc<str>),
 }
 
+/// So many claims are asked about at once.
+const AT_ONCE: usize = 16;
+
+/// What claims say of nodes, by their names.
+pub(super) type Claims = BTreeMap<Arc<str>, Claimed>;
+
 /// What a claim says of nodes.
-enum Claimed {
+pub(super) enum Claimed {
     Terms(Vec<Value>),
     AnyNode,
     Unbound,
@@ -42,41 +49,51 @@ pub(super) struct Volumes<'a> {
 }
 
 impl Volumes<'_> {
-    /// Where a pod can go.
-    pub(super) async fn reach(&self, namespace: &str, pod: &Value, groups: &[Arc<str>]) -> Result<Reach, kube::Error> {
-        let claims: Vec<Arc<str>> = claims_of(pod).into_iter().map(Arc::from).collect();
-        self.reach_by(namespace, &claims, groups).await
-    }
-
-    /// The same, by the names of a pod's claims.
-    pub(super) async fn reach_by(
+    /// Where a pod can go that is yet to be made.
+    pub(super) async fn reach_of_new(
         &self,
         namespace: &str,
-        claims: &[Arc<str>],
+        pod: &Value,
         groups: &[Arc<str>],
     ) -> Result<Reach, kube::Error> {
-        let mut bound: Vec<Vec<Value>> = Vec::new();
+        let claims: Vec<Arc<str>> = earlier_claims(pod).into_iter().map(Arc::from).collect();
+        let known = self.ask(namespace, claims.iter().cloned().collect()).await?;
+        Ok(self.reach(&claims, &known, groups))
+    }
+
+    /// What these claims say of nodes.
+    pub(super) async fn ask(&self, namespace: &str, claims: BTreeSet<Arc<str>>) -> Result<Claims, kube::Error> {
+        let ask = async |claim: Arc<str>| {
+            let claimed = self.claimed(namespace, &claim).await?;
+            Ok((claim, claimed))
+        };
+        futures::stream::iter(claims).map(ask).buffer_unordered(AT_ONCE).try_collect().await
+    }
+
+    /// Where a pod with these claims can go.
+    pub(super) fn reach(&self, claims: &[Arc<str>], known: &Claims, groups: &[Arc<str>]) -> Reach {
+        let mut bound: Vec<&Vec<Value>> = Vec::new();
         for claim in claims {
-            match self.claimed(namespace, claim).await? {
-                Claimed::Terms(terms) => bound.push(terms),
-                Claimed::AnyNode => {}
-                Claimed::Unbound => return Ok(Reach::Unbound(claim.clone())),
+            match known.get(claim) {
+                Some(Claimed::Terms(terms)) => bound.push(terms),
+                Some(Claimed::AnyNode) => {}
+                Some(Claimed::Unbound) | None => return Reach::Unbound(claim.clone()),
             }
         }
         if bound.is_empty() {
-            return Ok(Reach::All);
+            return Reach::All;
         }
-        let has_node = |group: &Arc<str>| {
-            let Some(found) = self.groups.get(&Key::new("", group)) else { return false };
-            self.nodes.all().iter().any(|node| {
-                let seen = fit::Node { name: node.name(), labels: &node.labels, taints: &[] };
-                is_member(&found.spec, node.name(), &node.labels)
-                    && bound.iter().all(|terms| terms.iter().any(|term| fit::term_matches(term, seen)))
-            })
-        };
-        Ok(Reach::Only(
-            groups.iter().enumerate().filter(|(_, group)| has_node(group)).map(|(number, _)| number).collect(),
-        ))
+        let found: Vec<Option<Arc<Group>>> = groups.iter().map(|group| self.groups.get(&Key::new("", group))).collect();
+        let mut allowed = BTreeSet::new();
+        self.nodes.for_each(|node| {
+            let seen = fit::Node { name: node.name(), labels: &node.labels, taints: &[] };
+            if bound.iter().all(|terms| terms.iter().any(|term| fit::term_matches(term, seen))) {
+                let is_in = |group: &Group| is_member(&group.spec, node.name(), &node.labels);
+                let there = found.iter().enumerate().filter(|(_, group)| group.as_deref().is_some_and(is_in));
+                allowed.extend(there.map(|(number, _)| number));
+            }
+        });
+        Reach::Only(allowed)
     }
 
     /// What a claim says of nodes.

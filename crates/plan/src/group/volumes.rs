@@ -2,19 +2,12 @@
 
 use serde_json::Value;
 
-/// The names of the PersistentVolumeClaims that a pod uses, those that are made for it alone included.
+/// The names of the PersistentVolumeClaims that may be there before a pod that uses them. Those that are made for it alone are not:
+/// until it is there, they say nothing of where it can go.
 #[must_use]
-pub fn claims_of(pod: &Value) -> Vec<String> {
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-    let claim = |volume: &Value| {
-        if let Some(claim) = volume["persistentVolumeClaim"]["claimName"].as_str() {
-            return Some(claim.to_owned());
-        }
-        let is_own = volume["ephemeral"].is_object() && !name.is_empty();
-        is_own.then(|| format!("{name}-{}", volume["name"].as_str().unwrap_or_default()))
-    };
-    volumes.filter_map(claim).collect()
+pub fn earlier_claims(new_pod: &Value) -> Vec<&str> {
+    let volumes = new_pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str()).collect()
 }
 
 /// The node selector terms by which a PersistentVolume says on which nodes it can be used; none if on all.
@@ -38,13 +31,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_named_or_made_for_the_pod() {
+    fn a_claim_that_is_made_for_the_pod_is_not_there_before_it() {
         let pod = json!({"metadata": {"name": "web-0"}, "spec": {"volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}},
             {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
             {"name": "config", "configMap": {"name": "c"}}]}});
-        assert_eq!(claims_of(&pod), ["data-web-0", "web-0-scratch"]);
-        assert_eq!(claims_of(&json!({})), Vec::<String>::new());
+        assert_eq!(earlier_claims(&pod), ["data-web-0"]);
+        assert_eq!(earlier_claims(&json!({})), Vec::<&str>::new());
     }
 
     #[test]

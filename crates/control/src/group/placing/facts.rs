@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dapple_plan::group::why::Why;
 use dapple_plan::room::Requests;
@@ -15,6 +16,9 @@ use super::super::rooms::Rooms;
 use super::super::volumes::{Reach, Volumes};
 use super::{Placements, Waiting};
 
+/// Of so many pods it is asked in one look where their volumes are.
+const MOST_ASKED: usize = 100;
+
 /// Where pods can go by their volumes.
 #[derive(Default)]
 pub(super) struct Reaches {
@@ -22,6 +26,8 @@ pub(super) struct Reaches {
     pub(super) allowed: BTreeMap<Arc<str>, BTreeSet<usize>>,
     /// Pods with a claim that is yet to be bound.
     pub(super) unbound: BTreeMap<Arc<str>, Why>,
+    /// Pods that nothing is known of yet: they are asked about at the next looks.
+    pub(super) later: BTreeSet<Arc<str>>,
 }
 
 impl Placements {
@@ -35,8 +41,15 @@ impl Placements {
         let stores = &self.seatings.stores;
         let volumes = Volumes { client: &self.client, nodes: &stores.nodes, groups: &stores.groups };
         let mut reaches = Reaches::default();
-        for (name, waiting) in pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()) {
-            match volumes.reach_by(&at.namespace, &waiting.pod.claims, groups).await? {
+        let mut pods: Vec<_> = pods.iter().filter(|(_, waiting)| !waiting.pod.claims.is_empty()).collect();
+        let first = self.asked.fetch_add(MOST_ASKED, Ordering::Relaxed).checked_rem(pods.len()).unwrap_or(0);
+        pods.rotate_left(first);
+        let later = pods.split_off(pods.len().min(MOST_ASKED));
+        reaches.later = later.into_iter().map(|(name, _)| name.clone()).collect();
+        let asked = pods.iter().flat_map(|(_, waiting)| waiting.pod.claims.iter().cloned());
+        let claims = volumes.ask(&at.namespace, asked.collect()).await?;
+        for (name, waiting) in pods {
+            match volumes.reach(&waiting.pod.claims, &claims, groups) {
                 Reach::All => {}
                 Reach::Only(groups) => _ = reaches.allowed.insert(name.clone(), groups),
                 Reach::Unbound(claim) => _ = reaches.unbound.insert(name.clone(), Why::Unbound { claim }),
