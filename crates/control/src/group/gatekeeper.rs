@@ -227,7 +227,7 @@ impl Gatekeeper {
         let pods = pods_of(self.applications.pods(), &owner);
         let groups = Division::of(&propagation.spec)?.groups().to_vec();
         let volumes = Volumes { client: &self.client, nodes: &self.nodes, groups: &self.groups };
-        let allowed = match volumes.reach(namespace, pod, &groups).await.ok()? {
+        let allowed = match volumes.reach_of_new(namespace, pod, &groups).await.ok()? {
             Reach::All => None,
             Reach::Only(allowed) => Some(allowed),
             Reach::Unbound(_) => return None,
@@ -279,7 +279,8 @@ impl Gatekeeper {
         let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.clone()));
         let edition = editions.of_group(&groups[0]);
         let (name, rendering) = (edition.name.clone()?, edition.render(&template).ok()?);
-        let made = editions.make(pod, &groups[0]).ok()?;
+        let mut made = editions.make(pod, &groups[0]).ok()?;
+        made["metadata"]["annotations"][MADE_FOR] = made_for(&groups[0], "").into();
         let patch = gate::patch_ungated(pod, &made, &application.labels);
         let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
         Some(Made { patch, rendering, meaning })

@@ -8,13 +8,14 @@ use dapple_api::group::OverridePolicySpec;
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::{EDITION, images_only};
 use dapple_plan::group::editions::Editions;
+use dapple_plan::group::gate::{MADE_FOR, group_made_for, made_for};
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::Stage;
 use dapple_plan::group::rollout::{Facts, Next};
 use dapple_plan::group::running::{Way, has_images, images, way};
 use dapple_plan::health::Health;
 use dapple_plan::inplace::{STATE_ANNOTATION, Target, changed_at};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::application::{ApplicationKey, Asking};
 use super::budget::Step;
@@ -165,7 +166,12 @@ impl Repairs {
         let is_divided = places.is_some();
         let (groups, places) = places.unwrap_or_else(|| {
             let places = self.places_by_node(view);
-            (places.values().cloned().collect::<BTreeSet<_>>().into_iter().collect(), places)
+            let mut groups: BTreeSet<Arc<str>> = places.values().cloned().collect();
+            // Those that pods have the edition of, though their nodes have left them: what it made of them is to be undone.
+            groups.extend(
+                view.pods.iter().filter_map(|pod| pod.annotations.get(MADE_FOR).map(group_made_for)).map(Arc::from),
+            );
+            (groups.into_iter().collect(), places)
         });
         match Pair::Override.situation(&asking.labels) {
             Situation::Bound(name) => {
@@ -232,16 +238,20 @@ impl Repairs {
             lifecycle: None,
         };
         let disruption = Disruption { pod, is_available: view.available.has(pod), to: group };
-        match carried.as_ref().map_or(Way::NewPod, |carried| way(&whole, carried, &target)) {
-            Way::InPlace { mut patch, restarts } => {
-                // A node may be in several groups: from here on the pod says for which it was changed.
-                if wanted.evicts && wanted.policy.is_some() {
-                    patch["metadata"]["labels"][GATE] = json!(&**group);
-                }
-                self.patch(at, asking, disruption, (patch, restarts)).await
+        // A node may be in several groups, and leave them: from here on the pod says for which it was changed.
+        let says_group = |mut patch: Value| {
+            if !wanted.evicts {
+                let made_for = (!target.hash.is_empty()).then(|| made_for(group, ""));
+                patch["metadata"]["annotations"][MADE_FOR] = json!(made_for);
+            } else if wanted.policy.is_some() {
+                patch["metadata"]["labels"][GATE] = json!(&**group);
             }
+            patch
+        };
+        match carried.as_ref().map_or(Way::NewPod, |carried| way(&whole, carried, &target)) {
+            Way::InPlace { patch, restarts } => self.patch(at, asking, disruption, (says_group(patch), restarts)).await,
             Way::NewPod if !wanted.evicts => match carried.and_then(|carried| images(&whole, &carried, &target)) {
-                Some(patch) => self.patch(at, asking, disruption, (patch, true)).await,
+                Some(patch) => self.patch(at, asking, disruption, (says_group(patch), true)).await,
                 None => Ok(Ended::Again(NO_TARGET)),
             },
             Way::NewPod => self.replace((at, asking), view, wanted, (pod, group), stage).await,

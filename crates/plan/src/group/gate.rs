@@ -7,7 +7,8 @@ use super::placing::{GATE, PodRule};
 use crate::node::Labels;
 
 /// Annotation of a pod that an edition has made before its group was decided: the group that it was made for, and what tells this
-/// pod from others that were asked about then. A new pod has no UID yet, and mostly no name.
+/// pod from others that were asked about then. A new pod has no UID yet, and mostly no name. Also of a pod that is changed where it
+/// runs by the edition of its node's groups: the node may leave them.
 pub const MADE_FOR: &str = "dapple.dev/made-for";
 
 /// So much of what names a question of the API server tells one pod from another.

@@ -8,6 +8,7 @@ use dapple_api::group::OverridePolicySpec;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::{EDITION, Edition};
+use dapple_plan::group::gate::MADE_FOR;
 use dapple_plan::group::placing::GATE;
 use dapple_plan::inplace::STATE_ANNOTATION;
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub(super) fn is_change(write: &Write<'_>) -> bool {
         for field in ["resourceVersion", "managedFields", "generation"] {
             rest["metadata"][field] = Value::Null;
         }
-        for (field, keys) in [("labels", &[GATE][..]), ("annotations", &[EDITION, STATE_ANNOTATION])] {
+        for (field, keys) in [("labels", &[GATE][..]), ("annotations", &[EDITION, MADE_FOR, STATE_ANNOTATION])] {
             if let Some(entries) = rest["metadata"][field].as_object_mut() {
                 entries.retain(|key, _| !keys.contains(&key.as_str()));
             }

@@ -239,14 +239,16 @@ async fn a_node_that_comes_and_goes_restarts_nothing() {
         let patch = json!({"metadata": {"labels": {"place": place}}});
         nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     };
-    be_in("nowhere").await;
+    // Of this test alone: in others too there are nodes and groups of no place.
+    let nowhere = format!("{}-nowhere", site.name);
+    be_in(&nowhere).await;
     let rule = json!({"targetNodeGroup": [beijing], "overriders": {
         "imageOverrider": [{"component": "Registry", "operator": "add", "value": "beijing1.example"}],
         "plaintext": [{"path": "/spec/terminationGracePeriodSeconds", "operator": "replace", "value": 0}]}});
     site.place.add_override("registries", rule).await;
     // Every second, while nothing is done before two have passed.
     for number in 0..9 {
-        be_in(if number % 2 == 0 { &beijing } else { "nowhere" }).await;
+        be_in(if number % 2 == 0 { &beijing } else { &nowhere }).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         for app in ["daemonset", "deployment"] {
             assert_eq!(site.images(app).await, BTreeMap::from([("web:1".to_owned(), 1)]), "{app} after {number} s");
@@ -259,7 +261,7 @@ async fn a_node_that_comes_and_goes_restarts_nothing() {
     // Pods that were not made by it have no more of it than images.
     site.has_event("OnlyImages").await;
     // And having left the group, they are as they were.
-    be_in("nowhere").await;
+    be_in(&nowhere).await;
     for app in ["daemonset", "deployment"] {
         site.have_images(app, &[("web:1", 1)]).await;
     }

@@ -240,7 +240,7 @@ async fn pods_are_moved_to_nodes_that_take_the_edition_of_their_group() {
 
     // Groups without nodes take none either.
     let groups: Api<NodeGroup> = Api::all(site.client.clone());
-    let nowhere = json!({"spec": {"nodes": null, "matchLabels": {"place": "nowhere"}}});
+    let nowhere = json!({"spec": {"nodes": null, "matchLabels": {"place": format!("{}-nowhere", site.name)}}});
     groups.patch(&hangzhou, &PatchParams::default(), &Patch::Merge(&nowhere)).await.unwrap();
     site.patch_policy("OverridePolicy", "registries", json!({"spec": {"overrideRules": []}})).await;
     site.moves_nobody().await;
