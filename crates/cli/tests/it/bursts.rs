@@ -8,6 +8,7 @@ use dapple_control::install::apply;
 use dapple_testbed::testing::Observer;
 use dapple_testbed::{ClusterSpec, Fleet};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
@@ -24,6 +25,8 @@ const BURST: usize = 500;
 const RELABELLINGS: u64 = 12;
 /// Longer than between two such changes, on a busy machine too.
 const REPAIR_AFTER: &str = "8s";
+/// The pods of a Job that comes while nobody leads.
+const JOB_PODS: usize = 10;
 const GROUPS: [&str; 2] = ["beijing", "hangzhou"];
 const NODES_OF_GROUP: usize = 5;
 
@@ -76,11 +79,11 @@ impl Site {
     }
 
     /// A namespace with a policy.
-    async fn policy(&self, at: &str) {
+    async fn policy(&self, at: &str, weights: [u32; 2]) {
         let weight = |group: &str, weight: u32| json!({"nodeGroupNames": [group], "weight": weight});
         let policy = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "PropagationPolicy",
             "metadata": {"name": "spread", "namespace": at},
-            "spec": {"staticWeightList": [weight(GROUPS[0], 2), weight(GROUPS[1], 3)]}});
+            "spec": {"staticWeightList": [weight(GROUPS[0], weights[0]), weight(GROUPS[1], weights[1])]}});
         for object in [namespace(at), policy] {
             apply(self.client(), &object).await.unwrap();
         }
@@ -152,7 +155,7 @@ async fn all_pods_run_and_are_divided_whatever_becomes_of_managers() {
 }
 
 async fn the_leader_dies_in_a_burst(site: &mut Site) {
-    site.policy("burst").await;
+    site.policy("burst", [2, 3]).await;
     site.deploy("burst", BURST, true, 0).await;
     let observer = Observer::start(site.client(), "burst");
     eventually("the burst is under way", || async {
@@ -164,18 +167,71 @@ async fn the_leader_dies_in_a_burst(site: &mut Site) {
     let holder = lease(site.client()).await.holder_identity.unwrap_or_default();
     let place = site.managers.iter().position(|manager| manager.is(&holder)).unwrap();
     let mut leader = site.managers.remove(place);
+    site.policy("jobs", [2, 3]).await;
     leader.signal(Signal::KILL);
     leader.wait();
+    a_job_comes(site).await;
     let (counts, waiting) = site.counts("burst").await;
     assert!(counts[0] + counts[1] < BURST, "it was over before: {counts:?} {waiting}");
     site.are_divided("burst", BURST).await;
     let (evicted, strays) = (observer.evicted(), observer.bound_without(GROUP));
     assert!(evicted <= strays, "{evicted} were moved, and {strays} came without a group");
+    the_job_has_lost_no_pod(site).await;
+}
+
+/// Its pods are made for the groups of a policy that is another when the next leader opens the gate. What they were given by the
+/// edition of their group cannot be changed any more.
+async fn a_job_comes(site: &Site) {
+    let rule = |group: &str| {
+        json!({"targetNodeGroup": [group], "overriders": {"argsOverrider": [
+            {"containerName": "c", "operator": "add", "value": [format!("--group={group}")]}]}})
+    };
+    let flags = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "flags", "namespace": "jobs"}, "spec": {"overrideRules": GROUPS.map(rule)}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "sums", "namespace": "jobs",
+        "labels": {REQUIRED: "spread", "groupmanagement.kubeedge.io/required-overridepolicy": "flags"}},
+        "spec": {"completions": JOB_PODS, "parallelism": JOB_PODS, "backoffLimit": 0, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [{"name": "c", "image": "sums:1"}]}}}});
+    for object in [flags, job] {
+        apply(site.client(), &object).await.unwrap();
+    }
+    eventually("the pods of the Job wait, made for their groups", || async {
+        let pods = site.pods("jobs").await;
+        let made = pods.iter().filter(|pod| is_gated(pod) && flag_of(pod).is_some()).count();
+        if made == JOB_PODS { Ok(()) } else { Err(format!("{made} of {}", pods.len())) }
+    })
+    .await;
+    site.policy("jobs", [49, 1]).await;
+}
+
+/// The group whose edition a pod was made by.
+fn flag_of(pod: &Pod) -> Option<String> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    container.args.iter().flatten().find_map(|arg| arg.strip_prefix("--group=").map(str::to_owned))
+}
+
+async fn the_job_has_lost_no_pod(site: &Site) {
+    let jobs: Api<Job> = Api::namespaced(site.client().clone(), "jobs");
+    eventually("the Job ends", || async {
+        let status = jobs.get("sums").await.map_err(|error| error.to_string())?.status.unwrap_or_default();
+        if status.succeeded == Some(JOB_PODS as i32) { Ok(()) } else { Err(format!("{status:?}")) }
+    })
+    .await;
+    let status = jobs.get("sums").await.unwrap().status.unwrap_or_default();
+    assert_eq!(status.failed.unwrap_or_default(), 0, "{status:?}");
+    let pods = site.pods("jobs").await;
+    assert_eq!(pods.len(), JOB_PODS, "none was made anew");
+    let elsewhere = pods.iter().filter(|pod| !node_of(pod).starts_with(GROUPS[0])).count();
+    assert!(elsewhere > 0, "all were guessed right");
+    for pod in pods {
+        let group = flag_of(&pod).unwrap_or_default();
+        assert!(node_of(&pod).starts_with(&group), "{} of {group} is on {}", pod.name_any(), node_of(&pod));
+    }
 }
 
 /// Pods come as if dapple were away. Those that are in the wrong place are moved afterwards.
 async fn nobody_can_be_asked(site: &mut Site) {
-    site.policy("unasked").await;
+    site.policy("unasked", [2, 3]).await;
     site.hooked.disconnect();
     let observer = Observer::start(site.client(), "unasked");
     // None is available, and so none is moved, before everything is as it was.
@@ -210,7 +266,7 @@ fn misplaced(counts: [usize; 2]) -> usize {
 
 /// Pods that say no group count where their node is: each change makes some misplaced, and the next one makes them well placed.
 async fn nodes_change_their_groups(site: &Site) {
-    site.policy("labels").await;
+    site.policy("labels", [2, 3]).await;
     site.deploy("labels", 10, false, 0).await;
     site.run_anywhere("labels", 10).await;
     let nodes: Api<Node> = Api::all(site.client().clone());
