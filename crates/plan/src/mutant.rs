@@ -103,6 +103,16 @@ mutants! {
     BudgetPerGroup,
     /// A pod is moved though no node of the group that should have it fits.
     MoveWithoutTarget,
+    /// A pod is moved to a group however many applications have lost theirs there.
+    UnwellGroupForgotten,
+    /// Pods are moved as fast as they can be.
+    MinuteForgotten,
+    /// A pod is moved to a group that was changed a moment ago.
+    QuietForgotten,
+    /// Pods are moved while their policy is suspended.
+    SuspendedMoved,
+    /// Pods are moved that must not be evicted.
+    ProtectedMoved,
     /// Pods of Jobs are moved.
     JobsMoved,
     /// Pods of Jobs that wait behind the gate are replaced.

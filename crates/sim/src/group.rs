@@ -2,6 +2,7 @@
 
 mod asking;
 mod binding;
+mod crowd;
 mod editions;
 mod moves;
 mod placing;

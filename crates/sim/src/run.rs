@@ -91,8 +91,8 @@ pub fn run(scenario: &Scenario, script: &Script, muted: &BTreeSet<u64>, trace: T
         if script.weather.second > 0.0 {
             sim.server.limit_pages(LONGEST_PAGE);
         }
-        let mut run =
-            Run { sim: sim.clone(), family: scenario.family, seed: script.seed, started: 0, slots: Vec::new() };
+        let (family, seed, repair) = (scenario.family, script.seed, script.habits.repair);
+        let mut run = Run { sim: sim.clone(), family, seed, repair, started: 0, slots: Vec::new() };
         let played = run.play(script).await;
         let panicked =
             PANIC.take().map(|panic| Violation { at: sim.now(), what: format!("a manager panicked: {panic}") });
@@ -108,6 +108,7 @@ struct Run {
     sim: Arc<Sim>,
     family: &'static Family,
     seed: u64,
+    repair: RepairLimits,
     started: usize,
     slots: Vec<Process>,
 }
@@ -226,8 +227,7 @@ impl Run {
             limits: Limits::default(),
             workers: 2,
             gates: Gates::default(),
-            // Soon enough to be seen in the time of a run.
-            repair: RepairLimits { after: Duration::from_secs(1), per_minute: 1_000 },
+            repair: self.repair,
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_control::family::RepairLimits;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -64,6 +65,8 @@ pub struct Habits {
     pub has_webhook: bool,
     /// From when on it makes them by the editions of groups, if ever.
     pub makes_pods_from: Option<Duration>,
+    /// How pods may be moved.
+    pub repair: RepairLimits,
 }
 
 impl Habits {
@@ -81,6 +84,8 @@ impl Habits {
             schedules: false,
             has_webhook: false,
             makes_pods_from: None,
+            // Soon enough to be seen in the time of a run.
+            repair: RepairLimits { after: Duration::from_secs(1), per_minute: 1_000 },
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dapple_plan::group::open::Taken;
 use dapple_plan::group::repair::Stage;
+use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::room::Requests;
 use tokio::time::Instant;
 
@@ -117,7 +118,7 @@ impl Budget {
         while memory.steps.front().is_some_and(|at| at.elapsed() >= MINUTE) {
             memory.steps.pop_front();
         }
-        if memory.steps.len() < self.limits.per_minute {
+        if memory.steps.len() < self.limits.per_minute || is_on(Mutant::MinuteForgotten) {
             return None;
         }
         memory.steps.front().map(|at| MINUTE.saturating_sub(at.elapsed()))

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_plan::group::is_member;
+use dapple_plan::mutant::{Mutant, is_on};
 use tokio::time::Instant;
 
 use super::Group;
@@ -49,7 +50,7 @@ impl Quiet {
 
     fn left(&self, last: Option<Instant>, so_long: Duration) -> Option<Duration> {
         let left = so_long.saturating_sub(last.map_or(self.began, |last| last.max(self.began)).elapsed());
-        Some(left).filter(|left| !left.is_zero())
+        Some(left).filter(|left| !left.is_zero() && !is_on(Mutant::QuietForgotten))
     }
 
     fn changed(&self) -> MutexGuard<'_, Changed> {

@@ -15,6 +15,7 @@ use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
 use dapple_plan::group::repair::{PodState, groups_of};
+use dapple_plan::mutant::{Mutant, is_on};
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -303,7 +304,9 @@ impl Reconcile for Repairs {
         };
         let mut division = division.map(|division| (self.states(&view, &division), division));
         let mut misplaced = BTreeSet::new();
-        if let (Some(policy), Some((pods, division))) = (policy.filter(|policy| !policy.is_suspended), &mut division) {
+        if let (Some(policy), Some((pods, division))) =
+            (policy.filter(|policy| !policy.is_suspended || is_on(Mutant::SuspendedMoved)), &mut division)
+        {
             match self.move_next(at, &asking, &policy, &view, (division, pods)).await? {
                 Looked::Busy(ended) => return Ok(ended),
                 Looked::Rest(found) => misplaced = found,

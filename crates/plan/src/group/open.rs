@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::mutant::{Mutant, is_on};
+
 /// So many applications may have an open step towards one group.
 pub const MOST_OPEN: usize = 5;
 /// A pod that has been as it is for so many seconds is not counted for steps that nobody remembers: its application may have been
@@ -83,7 +85,7 @@ pub struct Held {
 /// may: nothing more is lost, and that it is changed may be what makes it well.
 #[must_use]
 pub fn held(is_available: bool, others: &[i64], now: i64) -> Option<Held> {
-    if !is_available || others.len() < MOST_OPEN {
+    if !is_available || others.len() < MOST_OPEN || is_on(Mutant::UnwellGroupForgotten) {
         return None;
     }
     let long = others.iter().filter(|since| **since + LONG <= now).count();

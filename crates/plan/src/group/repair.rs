@@ -211,7 +211,7 @@ pub fn next(division: &mut Division, facts: &Facts, fits: impl Fn(&PodState, usi
     let is_down = |pod: &usize| !pods[*pod].is_available;
     let well_placed_down = missing + (0..pods.len()).filter(is_down).filter(|pod| !is_moved(*pod)).count();
     let down = (missing + (0..pods.len()).filter(is_down).count()).max(desired.saturating_sub(*available));
-    moves.retain(|known| !pods[known.pod].is_protected);
+    moves.retain(|known| !pods[known.pod].is_protected || is_on(Mutant::ProtectedMoved));
     moves.sort_by_key(|known| pods[known.pod].is_available);
     let (groups, _) = counted(division, pods);
     let may_go = |known: &Move| {

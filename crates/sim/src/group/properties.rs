@@ -9,6 +9,7 @@ use http::Request;
 use serde_json::{Value, json};
 
 use super::asking::Asking;
+use super::crowd::Crowd;
 use super::moves::Moves;
 use super::replaced::Replaced;
 use super::script::NAMES;
@@ -41,6 +42,8 @@ pub struct GroupProperties {
     targets: Targets,
     /// Which were replaced before they had a place.
     replaced: Replaced,
+    /// What many applications lose together.
+    crowd: Crowd,
 }
 
 impl Properties for GroupProperties {
@@ -61,6 +64,7 @@ impl Properties for GroupProperties {
                 || (write.change.resource == GROUPS || binding::is_policy(write)) && write.is_of_status(),
         )?;
         self.asking.see(write);
+        self.crowd.see(write, server)?;
         if write.change.resource == "pods" {
             let uid = text(&write.change.object["metadata"]["uid"]);
             if !self.bound.contains_key(uid) && write.change.object["spec"]["nodeName"].is_string() {

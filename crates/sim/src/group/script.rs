@@ -42,6 +42,10 @@ pub fn script(seed: u64) -> Script {
     if random.u8(0..16) == 0 {
         super::targets::ask_for_nothing(&mut script);
     }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0063_726f);
+    if random.u8(0..12) == 0 {
+        super::crowd::turn_crowd(&mut script, &mut random);
+    }
     script
 }
 
