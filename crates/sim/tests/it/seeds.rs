@@ -82,12 +82,23 @@ const ONCE_BROKEN_LATELY: [u64; 59] = [
     99332, 28187, 69590, 16694, 64036, 95061, 52446, 7524, 28129, 79160,
 ];
 
+/// Those of groups.
+const ONCE_BROKEN_GROUPS: [u64; 21] = [
+    444, 1237, 1258, 1353, 1851, 2079, 2193, 2299, 2756, 2829, 2915, 3997, 4298, 9452, 9796, 10091, 10336, 10651,
+    11987, 12053, 14378,
+];
+
 #[test]
 fn what_was_found_once_is_not_found_again() {
     let whole = DAEMON_SET;
     let second = Scenario { script: whole.second, ..DAEMON_SET };
     let plain = Scenario { script: whole.plain, ..DAEMON_SET };
-    let lists = [(&second, &ONCE_BROKEN[..]), (&plain, &ONCE_BROKEN_PLAINLY), (&whole, &ONCE_BROKEN_LATELY)];
+    let lists = [
+        (&second, &ONCE_BROKEN[..]),
+        (&plain, &ONCE_BROKEN_PLAINLY),
+        (&whole, &ONCE_BROKEN_LATELY),
+        (&GROUP, &ONCE_BROKEN_GROUPS),
+    ];
     for (scenario, seeds) in lists {
         for seed in seeds {
             let sum = sweep(scenario, *seed..seed + 1, None, |_, _| {}).unwrap();
