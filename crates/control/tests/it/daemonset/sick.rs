@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::illness::{Course, Illness, SICK};
 use super::story::{Story, look_at, rolling, tolerant};
+use crate::support::eventually;
 
 /// When a node falls ill, and how long a pod must be ready meanwhile: far longer, since the test's own machine may stand still.
 const DELAY: Duration = Duration::from_secs(1);
@@ -107,18 +109,28 @@ async fn identities(story: &Story, nodes: &BTreeSet<String>) -> BTreeSet<String>
     pods.iter().filter(|(node, _)| nodes.contains(&story.node(node))).map(|(_, pod)| told(pod)).collect()
 }
 
-/// Waits until no further node gets the bad image, and says how many have it.
-async fn stops(story: &Story, illness: &Illness) -> usize {
-    illness.reaches(story, 1).await;
-    let mut before = None;
-    loop {
-        let now = having(&story.all_pods().await, SICK).len();
-        if before == Some(now) {
-            return now;
-        }
-        before = Some(now);
-        tokio::time::sleep(QUIET).await;
-    }
+/// Nodes where an update has begun: they have no pod but of the bad image, or one that is leaving, or none.
+async fn begun(story: &Story, nodes: usize) -> BTreeSet<String> {
+    let pods = story.all_pods().await;
+    let is_old = |pod: &Pod| look_at(pod).image != SICK && pod.metadata.deletion_timestamp.is_none();
+    let old: BTreeSet<&String> = pods.iter().filter(|(_, pod)| is_old(pod)).map(|(node, _)| node).collect();
+    let bad = having(&pods, SICK);
+    (0..nodes).map(|number| format!("n-{number:03}")).filter(|node| bad.contains(node) || !old.contains(node)).collect()
+}
+
+/// Waits until the API server tells of so many nodes that are ill.
+async fn shows(story: &Story, case: &Case) {
+    eventually(&format!("{}: {} nodes are seen to be ill", story.name, case.allowed), || async {
+        let mine = ListParams::default().labels(&format!("story={}", story.name));
+        let nodes = story.nodes.list(&mine).await.map_err(|error| error.to_string())?;
+        let is_ready = |node: &Node| {
+            let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.any(|is| is.type_ == "Ready" && is.status == "True")
+        };
+        let ill = nodes.iter().filter(|node| !is_ready(node)).count();
+        if ill >= case.allowed { Ok(()) } else { Err(format!("{ill} are")) }
+    })
+    .await;
 }
 
 /// Rolls the bad image out to pods that must be ready for longer than their node takes to fall ill.
@@ -130,12 +142,18 @@ async fn breaks_no_more_than_allowed(case: &Case, story: &Story, illness: &Illne
     assert_eq!(having(&story.all_pods().await, SICK).len(), case.allowed, "{}", story.name);
 }
 
-/// Rolls it out to pods that count at once.
+/// Rolls it out to pods that count at once: no update begins once it shows that as many nodes are lost as may be.
 async fn breaks_no_more_once_it_shows(case: &Case, story: &Story, illness: &Illness) {
     illness.change(|course| *course = case.course(Duration::ZERO));
     story.apply(&case.set(story, SICK, 0)).await;
-    let broken = stops(story, illness).await;
-    assert!(broken < case.nodes, "{}: all {broken} nodes are ill", story.name);
+    illness.reaches(story, case.allowed).await;
+    shows(story, case).await;
+    // The manager has seen it by then, too, and what it had asked for before has come.
+    tokio::time::sleep(QUIET).await;
+    let broken = begun(story, case.nodes).await;
+    assert!(broken.len() < case.nodes, "{}: all {} nodes are ill", story.name, broken.len());
+    tokio::time::sleep(OUTLAST).await;
+    assert_eq!(begun(story, case.nodes).await, broken, "{}: {:?} are ill", story.name, illness.ill());
 }
 
 /// Whoever says that it is not ready can be reached, and is healed by what comes after.
