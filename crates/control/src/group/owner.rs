@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::placing::GATE;
-pub(super) use dapple_plan::group::standing::number_label;
+pub(super) use dapple_plan::group::standing::{number_label, ordinal};
 use dapple_plan::inplace::STATE_ANNOTATION;
 use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;

@@ -10,7 +10,7 @@ use dapple_plan::group::placing::{Decision, GATE, Known, Placement, Placing, Pod
 
 use super::Group;
 use super::editions::EditionsOfOwner;
-use super::owner::{OwnerKey, is_gated, is_live, pods_of};
+use super::owner::{OwnerKey, is_gated, is_live, ordinal, pods_of};
 use super::policy::Policy;
 use crate::caches::store::Store;
 use crate::caches::{Caches, Opened, Subscription};
@@ -92,7 +92,7 @@ impl Stores {
         let is_stray = is_live(pod) && !is_gated(pod) && pod.labels.get(GATE).is_none();
         seated.has_strays |= is_stray;
         let groups_of_node = if is_stray { self.groups_of(pod, seated.placing.groups()) } else { BTreeSet::new() };
-        let number = seated.numbering.label.and_then(|label| pod.labels.get(label)?.parse::<usize>().ok());
+        let number = seated.numbering.label.and_then(|label| pod.labels.get(label));
         let facts = PodFacts {
             is_gated: is_gated(pod),
             is_live: is_live(pod),
@@ -100,7 +100,7 @@ impl Stores {
             annotations: &pod.annotations,
             node_selector: &pod.node_selector,
             groups_of_node: &groups_of_node,
-            ordinal: number.and_then(|number| number.checked_sub(seated.numbering.start)),
+            ordinal: number.and_then(|number| ordinal(number, seated.numbering.start)),
             created: pod.created,
         };
         seated.placing.put(&pod.meta.key.name, &facts);

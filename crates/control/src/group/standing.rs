@@ -13,7 +13,7 @@ pub(super) use dapple_plan::group::standing::is_rolling_out;
 use dapple_plan::health::Health;
 
 use super::application::{Applications, Asking};
-use super::owner::{is_gated, is_live, number_label};
+use super::owner::{is_gated, is_live, number_label, ordinal};
 use super::seated::Stores;
 use super::turns::Availability;
 use crate::caches::store::Store;
@@ -53,13 +53,12 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
     let number_of = |group: &str| groups.iter().position(|known| known.eq_ignore_ascii_case(group));
     let said = pod.labels.get(GATE);
     let near = if said.is_some() { BTreeSet::new() } else { standing.stores.groups_of(pod, groups) };
-    let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?)).and_then(|number| number.parse().ok());
-    let ordinal = number.and_then(|number: usize| number.checked_sub(standing.start));
+    let number = kind.and_then(|kind| pod.labels.get(number_label(kind.kind)?));
     PodState {
         name: pod.meta.key.name.clone(),
         group: said.and_then(number_of),
         near: near.iter().filter_map(|group| number_of(group)).collect(),
-        ordinal,
+        ordinal: number.and_then(|number| ordinal(number, standing.start)),
         seat: seat_of(&pod.annotations),
         is_available: standing.available.has(pod),
         is_gated: is_gated(pod),

@@ -28,6 +28,15 @@ pub fn number_label(kind: &str) -> Option<&'static str> {
     NUMBERED.iter().find(|(numbered, _)| *numbered == kind).map(|(_, label)| *label)
 }
 
+/// No pod has a number beyond this: seats are counted up to it, and whoever may label a pod can claim any.
+const MOST_NUMBERED: usize = 1 << 20;
+
+/// A pod's number by the label of its kind, from zero on. `start` is the number of the first.
+#[must_use]
+pub fn ordinal(label: &str, start: usize) -> Option<usize> {
+    label.parse::<usize>().ok()?.checked_sub(start).filter(|ordinal| *ordinal < MOST_NUMBERED)
+}
+
 /// What pods are held against.
 pub struct Around<'a> {
     /// How their policy divides them.
@@ -51,12 +60,12 @@ pub fn state_of(pod: &Value, around: &Around<'_>) -> PodState {
     let node = pod["spec"]["nodeName"].as_str().filter(|_| said.is_none());
     let is_on =
         |group: &str| node.is_some_and(|node| around.groups.get(group).is_some_and(|nodes| nodes.contains(node)));
-    let number = number_label(around.owner_kind).and_then(label).and_then(|number| number.parse::<usize>().ok());
+    let number = number_label(around.owner_kind).and_then(label);
     PodState {
         name: pod["metadata"]["name"].as_str().unwrap_or_default().into(),
         group: said.and_then(number_of),
         near: (0..listed.len()).filter(|group| is_on(&listed[*group])).collect(),
-        ordinal: number.and_then(|number| number.checked_sub(around.start)),
+        ordinal: number.and_then(|number| ordinal(number, around.start)),
         seat: annotation(SEAT).and_then(|seat| seat.parse().ok()),
         // For how long is the controllers' business.
         is_available: is_ready(pod),
@@ -170,6 +179,14 @@ mod tests {
         pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
         let state = state_of(&pod, &around);
         assert_eq!((state.group, state.near, state.is_gated), (Some(0), Vec::new(), true));
+    }
+
+    #[test]
+    fn a_number_that_no_pod_has_counts_for_nothing() {
+        assert_eq!((ordinal("7", 0), ordinal("7", 5), ordinal("7", 8)), (Some(7), Some(2), None));
+        for claimed in ["99999999999", "18446744073709551615", "18446744073709551616", "-1", "", "seven"] {
+            assert_eq!(ordinal(claimed, 0), None, "{claimed}");
+        }
     }
 
     #[test]
