@@ -95,6 +95,8 @@ mutants! {
     HeldReleased,
     /// Pods whose owner is not known yet go anywhere.
     UnknownReleased,
+    /// What was copied to a pod when it came stays, whatever its application says by now.
+    CopiedLabelsKept,
     /// Pods that have ended keep their seats.
     EndedKeepSeats,
     /// A pod is moved however many others are unavailable.

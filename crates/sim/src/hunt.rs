@@ -22,6 +22,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::UnwellGroupForgotten | Mutant::MinuteForgotten | Mutant::QuietForgotten => &[GROUP],
         Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
+        Mutant::CopiedLabelsKept => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
         _ => &[DAEMON_SET],

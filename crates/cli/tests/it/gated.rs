@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dapple_plan::group::filter::held_back;
 use dapple_testbed::{ClusterSpec, Fleet};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -14,6 +15,7 @@ use crate::support::{dapple, eventually, installed, lease, text};
 use crate::webhooks::{Hooked, ok};
 
 pub(crate) const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
+const BINDING: &str = "groupmanagement.kubeedge.io/binding-propagationpolicy";
 pub(crate) const GROUP: &str = "dapple.dev/group";
 
 /// Two groups of nodes, and room for two replicas of the manager.
@@ -111,6 +113,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     is_placing(client).await;
     in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
     only_what_asks_waits(&hooked).await;
+    labels_that_were_wrong_count_no_more(&hooked).await;
     each_group_has_its_own_edition(&hooked).await;
     crate::overriders::each_kind_has_each_overrider_and_sidecars_are_left_alone(&hooked).await;
 
@@ -193,6 +196,33 @@ async fn only_what_asks_waits(hooked: &Hooked) {
     let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &asking);
     let warned = text(&said.stderr);
     assert!(warned.contains("has no PropagationPolicy \"spread\" yet: pods wait until it is there"), "{warned}");
+}
+
+/// What is copied to pods when they come may be wrong: from the gate on they say what their application says by then, so that no
+/// node gateway holds them back.
+async fn labels_that_were_wrong_count_no_more(hooked: &Hooked) {
+    let client = &hooked.client;
+    let wrong = ["wrong".to_owned()];
+    create_all(client, [namespace("wrong"), policy("wrong")].into_iter()).await;
+    let misspelt = |name: &str| {
+        let mut web = deployment("wrong", name, 2, true);
+        web["metadata"]["labels"][REQUIRED] = "spraed".into();
+        web
+    };
+    create_all(client, ["corrected", "freed"].map(misspelt).into_iter()).await;
+    are_all(client, &wrong, 4, "wait", is_gated).await;
+    let label = |object: &str, label: &str| {
+        ok(&hooked.kubectl(&["label", "-n", "wrong", object, label, "--overwrite"], ""));
+    };
+    label("deployment/corrected", &format!("{REQUIRED}=spread"));
+    label("deployment/freed", &format!("{REQUIRED}-"));
+    are_all(client, &wrong, 4, "are on nodes, and say what they are by", |pod| {
+        let asked = (pod.labels().get(REQUIRED).map(String::as_str), pod.labels().get(BINDING).map(String::as_str));
+        let is_asked = pod.labels()["app"] == "corrected";
+        let expected = if is_asked { (Some("spread"), Some("spread")) } else { (None, None) };
+        !node_of(pod).is_empty() && asked == expected && held_back(pod.labels(), false).is_none()
+    })
+    .await;
 }
 
 /// Images are made and corrected; what cannot be corrected is made anew, but for Jobs, which would count it as failed.

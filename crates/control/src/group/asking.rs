@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dapple_api::kinds::KindInfo;
 use dapple_plan::group::binding::Pair;
+use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -202,14 +203,6 @@ impl Asking {
         }
     }
 
-    /// Those of the four labels of policies that a pod lacks. What it has by its template stays: its owner may select on it,
-    /// and would make another pod for one that it has lost.
-    pub(super) fn labels_for(&self, pod: &StringMap) -> Map<String, Value> {
-        let keys = Pair::labels();
-        let lacking = keys.filter(|key| pod.get(key).is_none());
-        lacking.filter_map(|key| Some((key.to_owned(), self.labels.get(key)?.into()))).collect()
-    }
-
     /// Whether it is on its way out.
     pub(super) fn is_terminating(&self) -> bool {
         self.is_terminating
@@ -229,6 +222,24 @@ impl Asking {
         };
         told(self) != told(other)
     }
+}
+
+/// What a pod that leaves the gate is given of the four labels of policies, as in a merge patch: it says what its application
+/// says by now, whatever was copied to it when it came. What it has by its template stays: its owner may select on it, and
+/// would make another pod for one that it has lost. Where the template is not known, whatever it has counts as that.
+pub(super) fn copied_labels(asking: Option<&Asking>, pod: &StringMap, template: Option<&Value>) -> Map<String, Value> {
+    let is_own = |key: &str| template.is_none_or(|template| template["metadata"]["labels"][key].is_string());
+    let wanted = |key: &str| asking.and_then(|asking| asking.labels.get(key));
+    let changed = Pair::labels().filter(|key| wanted(key) != pod.get(key));
+    let ours = changed.filter(|key| pod.get(key).is_none() || !is_own(key));
+    ours.map(|key| (key.to_owned(), wanted(key).into())).collect()
+}
+
+/// Whether a pod has one of the four labels that its application does not have, or has with another value.
+pub(super) fn has_outdated_labels(asking: Option<&Asking>, pod: &StringMap) -> bool {
+    let wanted = |key: &str| asking.and_then(|asking| asking.labels.get(key));
+    Pair::labels().any(|key| pod.get(key).is_some_and(|has| wanted(key) != Some(has)))
+        && !is_on(Mutant::CopiedLabelsKept)
 }
 
 /// The API group of a version, as objects have it.

@@ -26,7 +26,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// These pods wait, each for this reason.
-    pub(super) fn waiting(&self, pods: &Store<Pod>, waiting: &[(Arc<Pod>, Why)]) {
+    pub(super) fn waiting<'p>(&self, pods: &Store<Pod>, waiting: impl Iterator<Item = (&'p Arc<Pod>, &'p Why)>) {
         let mut waits = lock(&self.waits);
         for (pod, why) in waiting {
             // Under the lock: of one that is gone nobody would tell any more.

@@ -206,7 +206,7 @@ impl Placements {
             match (pods.get(&name), decision) {
                 (Some(pod), Decision::Place(placement)) => placed.push((pod, placement)),
                 (Some(pod), Decision::Replace) => replaced.push(pod),
-                (Some(pod), Decision::Wait(why)) => waiting.push((pod.pod.clone(), why)),
+                (Some(pod), Decision::Wait(why)) => waiting.push((pod.asking, pod.pod.clone(), why)),
                 (None, _) => {}
             }
         }
@@ -215,9 +215,7 @@ impl Placements {
         if is_left {
             self.seatings.forget(at);
         }
-        if let Some(any) = pods.values().next() {
-            self.waits.tell(kind, any.asking, &waiting);
-        }
+        self.waits.tell(kind, &waiting);
         if !placed.is_empty() {
             info!(owner = %at, pods = placed.len(), "placing pods");
         }
@@ -250,7 +248,7 @@ impl Placements {
                 None => released.push((pod.clone(), None)),
                 Some((asking, PodRule::Release)) => released.push((pod.clone(), Some(asking))),
                 Some((asking, PodRule::Hold { pair, policy })) => {
-                    held.push((asking, (pod.clone(), Why::NotConfirmed { pair, policy: policy.to_owned() })));
+                    held.push((asking, pod.clone(), Why::NotConfirmed { pair, policy: policy.to_owned() }));
                 }
                 Some((asking, PodRule::Divide(policy))) => {
                     by = Some(policy);
@@ -258,13 +256,8 @@ impl Placements {
                 }
             }
         }
-        if let Some((asking, _)) = held.first().filter(|_| kind != POD) {
-            let waiting: Vec<(Arc<Pod>, Why)> = held.iter().map(|(_, waits)| waits.clone()).collect();
-            self.waits.tell(kind, asking, &waiting);
-        } else {
-            held.iter().for_each(|(asking, waits)| self.waits.tell(kind, asking, std::slice::from_ref(waits)));
-        }
-        let releases: Vec<_> = released.into_iter().map(|(pod, asking)| self.release(pod, asking)).collect();
+        self.waits.tell(kind, &held);
+        let releases: Vec<_> = released.into_iter().map(|(pod, asking)| self.release(at, pod, asking)).collect();
         let released = all_of(futures::stream::iter(releases).buffer_unordered(AT_ONCE).collect().await);
         match by {
             Some(policy) => {

@@ -31,6 +31,9 @@ struct Told {
     application: BTreeSet<Why>,
 }
 
+/// What asks in the name of a pod that waits, the pod, and why it waits.
+pub(super) type WaitingPod<'a> = (&'a Asking, Arc<Pod>, Why);
+
 impl Told {
     /// Whether a pod is to say why it waits: not what it has said before, and only the first few.
     fn is_news(&mut self, pod: &Key, why: &Why) -> bool {
@@ -48,26 +51,21 @@ impl Waits {
         Self { recorder, counted, pods, told: Mutex::default() }
     }
 
-    /// Says why these pods of an application wait. `kind` is that of the application; a pod of nobody's is its own.
-    pub(super) fn tell(&self, kind: KindInfo, asking: &Asking, waiting: &[(Arc<Pod>, Why)]) {
-        self.counted.notes.waiting(&self.pods, waiting);
+    /// Says why pods wait, each with what asks in its name. `kind` is that of the application; a pod of nobody's is its own.
+    pub(super) fn tell(&self, kind: KindInfo, waiting: &[WaitingPod<'_>]) {
+        self.counted.notes.waiting(&self.pods, waiting.iter().map(|(_, pod, why)| (pod, why)));
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, told| {
             told.pods.retain(|key, _| self.pods.get(key).is_some_and(|pod| is_gated(&pod)));
             !told.pods.is_empty()
         });
-        if waiting.is_empty() {
-            return;
-        }
-        let told = all.entry(asking.meta.uid.clone()).or_default();
-        for (pod, why) in waiting {
+        for (asking, pod, why) in waiting {
+            let told = all.entry(asking.meta.uid.clone()).or_default();
             let key = &pod.meta.key;
             if told.is_news(key, why) {
                 self.report(POD, key, &pod.meta.uid, why.reason(), why.to_string());
             }
-        }
-        for (_, why) in waiting.iter().filter(|_| kind != POD) {
-            if told.application.insert(why.clone()) {
+            if kind != POD && told.application.insert(why.clone()) {
                 let note = format!("pods of it wait to be placed; of each: {why}");
                 self.report(kind, &asking.meta.key, &asking.meta.uid, why.reason(), note);
             }

@@ -9,6 +9,7 @@ use dapple_plan::group::binding::Pair;
 use dapple_plan::group::costs::DELETION_COST;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::EDITION;
+use dapple_plan::group::filter::held_back;
 use dapple_plan::group::label::PREFIX;
 use dapple_plan::group::placing::GATE;
 use serde_json::Value;
@@ -80,6 +81,11 @@ impl Seats {
             return Ok(());
         };
         let (name, since) = (&pod["metadata"]["name"], write.at.saturating_sub(write.memory));
+        let labels: BTreeMap<String, String> =
+            serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
+        if held_back(&labels, false).is_some() {
+            return Err(format!("a pod leaves the gate, and its node gateway would hold it back: {name}"));
+        }
         let asked = asking.labels_for(before, since);
         let Some(group) = pod["metadata"]["labels"][GATE].as_str() else {
             let may_go = asked.iter().any(|labels| Rule::of(labels) == Rule::Free);

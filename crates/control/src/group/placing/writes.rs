@@ -10,10 +10,10 @@ use dapple_plan::group::placing::{GATE, Placement};
 use dapple_plan::group::seating::Suits;
 use k8s_openapi::api::core::v1;
 use kube::api::Api;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use tracing::{debug, info};
 
-use super::super::application::Asking;
+use super::super::asking::{Asking, copied_labels, has_outdated_labels};
 use super::super::editions::EditionsOfOwner;
 use super::super::gates::{opening, whole};
 use super::super::owner::OwnerKey;
@@ -45,8 +45,13 @@ impl Placements {
     }
 
     /// Takes the gate off a pod that nothing asks a place for.
-    pub(super) async fn release(&self, pod: Arc<Pod>, asking: Option<&Asking>) -> Result<Ended, kube::Error> {
-        let labels = asking.map(|asking| asking.labels_for(&pod.labels)).unwrap_or_default();
+    pub(super) async fn release(
+        &self,
+        at: &OwnerKey,
+        pod: Arc<Pod>,
+        asking: Option<&Asking>,
+    ) -> Result<Ended, kube::Error> {
+        let labels = self.labels(at, &pod, asking).await?;
         match self.gates.open(&pod, &opening(&pod, labels, None, Map::new())).await {
             Outcome::Written(_) => {
                 info!(pod = %pod.meta.key, "nothing asks where it goes: the gate is off");
@@ -71,7 +76,7 @@ impl Placements {
             // It is gone, or another by now.
             None => return Ok(Ended::Failed),
         };
-        let mut labels = asking.labels_for(&pod.labels);
+        let mut labels = self.labels(at, pod, Some(asking)).await?;
         labels.insert(GATE.to_owned(), json!(&*placement.group));
         let opening = opening(pod, labels, Some(placement), correction);
         let outcome = self.gates.open(pod, &opening).await;
@@ -94,6 +99,22 @@ impl Placements {
             }
             outcome => failed(outcome),
         }
+    }
+
+    /// What a pod that leaves the gate is given of the four labels of policies. Node gateways hand no pod over whose labels ask
+    /// for a policy that is not confirmed.
+    async fn labels(
+        &self,
+        at: &OwnerKey,
+        pod: &Pod,
+        asking: Option<&Asking>,
+    ) -> Result<Map<String, Value>, kube::Error> {
+        // Only the template tells which of them were copied.
+        let template = match has_outdated_labels(asking, &pod.labels) {
+            true => self.editions.templates.get(&self.client, &self.applications, at).await?,
+            false => None,
+        };
+        Ok(copied_labels(asking, &pod.labels, template.as_deref().map(|template| &*template.value)))
     }
 
     /// What a pod has of its own that dapple would have otherwise.
