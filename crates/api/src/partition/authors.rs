@@ -18,11 +18,12 @@ pub struct AuthorPolicy {
 
 /// The policies on who may write what makes dapple change pods: PodMarkers, OverridePolicies, and what the manager
 /// remembers of DaemonSets; and those on what the manager itself may write. They always deny, and need no tenants.
-pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 6] {
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 7] {
     [
         pod_markers(),
         override_policies(),
         revisions(manager),
+        override_revisions(manager),
         statuses(manager),
         node_labels(manager),
         binding_labels(manager),
@@ -50,12 +51,23 @@ fn may_update(name: Option<&str>) -> String {
     format!("({} || {})", check("update"), check("patch"))
 }
 
+fn owners(object: &str) -> String {
+    format!("{object}.metadata.?ownerReferences.orValue([])")
+}
+
+/// The names of those owners that an expression is true of, before a change and after it.
+fn names_of_owners(is_meant: &str) -> String {
+    let (after, before) = (owners("object"), owners("oldObject"));
+    format!(
+        "({after} + (request.operation == 'UPDATE' ? {before} : [])).filter(owner, {is_meant}).map(owner, owner.name)"
+    )
+}
+
 /// A revision says what pods of a DaemonSet run: those on nodes that are held back, and all of them after an undo.
 fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
     let rules = json!([
         {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["controllerrevisions"]},
     ]);
-    let owners = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([])");
     let is_ours = "owner.apiVersion.startsWith('apps.kruise.io/') && owner.kind == 'DaemonSet'";
     // One that nobody owns is taken in by a set that selects it.
     let concerns = |object: &str| {
@@ -65,12 +77,7 @@ fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
     let about_ours = format!("{} || request.operation == 'UPDATE' && {}", concerns("object"), concerns("oldObject"));
     let conditions =
         json!([not_by(&REVISION_WRITERS, manager), {"name": "of-a-daemonset-of-dapple", "expression": about_ours}]);
-    let both = format!(
-        "({} + (request.operation == 'UPDATE' ? {} : [])).filter(owner, {is_ours}).map(owner, owner.name)",
-        owners("object"),
-        owners("oldObject")
-    );
-    let variables = json!([{"name": "sets", "expression": both}]);
+    let variables = json!([{"name": "sets", "expression": names_of_owners(is_ours)}]);
     let named = format!("variables.sets.all(set, {})", may_update(Some("set")));
     let any = format!("variables.sets.size() > 0 || {}", may_update(None));
     let needs = "a ControllerRevision says what pods of a DaemonSet run, so whoever writes one that a DaemonSet of \
@@ -79,6 +86,36 @@ fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
     let name = "dapple-revision-authors";
     let policy = policy(name, rules, conditions, variables, validations);
     AuthorPolicy { crd: kinds::DAEMON_SET.crd(), objects: [policy, binding(name, Action::Deny)] }
+}
+
+/// A revision of an OverridePolicy says what pods of groups run whose turn has not come, and of those that the newest does not suit.
+fn override_revisions(manager: &ServiceAccount) -> AuthorPolicy {
+    let KindInfo { group, kind, plural, .. } = kinds::OVERRIDE_POLICY.at;
+    let rules = json!([
+        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["controllerrevisions"]},
+    ]);
+    let is_ours = format!("owner.apiVersion.startsWith('{group}/') && owner.kind == '{kind}'");
+    let concerns = |object: &str| format!("{}.exists(owner, {is_ours})", owners(object));
+    let about_ours = format!("{} || request.operation == 'UPDATE' && {}", concerns("object"), concerns("oldObject"));
+    let conditions =
+        json!([not_by(&REVISION_WRITERS, manager), {"name": "of-an-overridepolicy", "expression": about_ours}]);
+    let may_update = format!(
+        "authorizer.group('{group}').resource('{plural}').namespace(request.namespace).name(policy).check('update').allowed()"
+    );
+    let creates = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()";
+    let needs = "a ControllerRevision of an OverridePolicy says what pods run, so whoever writes one needs permission to update \
+                 that OverridePolicy and to create pods";
+    let allowed = format!("variables.policies.all(policy, {may_update}) && {creates}");
+    let validations = json!([validation(&allowed, needs)]);
+    let name = "dapple-override-revision-authors";
+    let policy = policy(
+        name,
+        rules,
+        conditions,
+        json!([{"name": "policies", "expression": names_of_owners(&is_ours)}]),
+        validations,
+    );
+    AuthorPolicy { crd: kinds::OVERRIDE_POLICY.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
 /// The status says what nodes are held back at.

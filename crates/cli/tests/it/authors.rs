@@ -79,6 +79,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     markers(&writer, &marks, &runs, &no_patch).await;
     overrides(&writer, &deploys).await;
     revisions(&cluster, &client).await;
+    override_revisions(&cluster, &client, &deploys).await;
     managers_own(&cluster, &client).await;
 
     let admin = user("root").await;
@@ -91,6 +92,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
             "dapple-podmarker-authors",
             "dapple-overridepolicy-authors",
             "dapple-revision-authors",
+            "dapple-override-revision-authors",
             "dapple-daemonset-status-authors",
             "dapple-manager-of-nodes",
             "dapple-manager-of-workloads",
@@ -236,6 +238,29 @@ async fn revisions(cluster: &Cluster, client: &Client) {
     manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
     manager.create(REVISIONS, &revision("t", Some(&agent))).await.unwrap();
     orphaned_and_taken_in(&admin, &manager, &set).await;
+}
+
+// Groups whose turn has not come, and those that the newest version does not suit, have what a revision says.
+async fn override_revisions(cluster: &Cluster, client: &Client, deploys: &User) {
+    let forger = User::new(cluster, "mallory").await;
+    let policy = deploys.create(OVERRIDES, &override_policy("kept")).await.unwrap();
+    let forged = |name: &str| revision(name, Some(&policy));
+    let lacks = ["a ControllerRevision of an OverridePolicy says what pods run", "mallory lacks it"];
+    eventually("the policy on their revisions is in effect", || async {
+        let said = forger.would_create(REVISIONS, &forged("k")).await.err().unwrap_or_default();
+        if said.contains(lacks[0]) { Ok(()) } else { Err(said) }
+    })
+    .await;
+    refused(forger.create(REVISIONS, &forged("k")).await, &lacks);
+    bind(client, "dora", "forge", Some("default")).await;
+    let own = forged("k");
+    eventually("who may do both may do this", || deploys.create(REVISIONS, &own)).await;
+    let path = format!("{REVISIONS}/k");
+    refused(forger.patch(&path, &json!({"revision": 10})).await, &lacks);
+    // One that nobody owns is one that a DaemonSet could take in.
+    refused(forger.patch(&path, &json!({"metadata": {"ownerReferences": null}})).await, &["mallory lacks it"]);
+    let manager = User::new(cluster, MANAGER_USER).await;
+    manager.create(REVISIONS, &forged("l")).await.unwrap();
 }
 
 // The manager may patch nodes and workloads, for labels of its own.

@@ -53,6 +53,7 @@ impl Versions {
     /// Those of a policy, the newest first.
     fn of_policy(&self, policy: &Policy<OverridePolicySpec>) -> Vec<Arc<Revision>> {
         let mut found = self.revisions.find(Revision::BY_OWNER, &policy.meta.uid);
+        found.retain(|revision| version::is_numbered(revision.number));
         found.sort_by_key(|revision| std::cmp::Reverse(revision.number));
         found
     }
@@ -63,7 +64,8 @@ impl Versions {
         settle(&name_of(&policy.meta.key.name, &policy.spec), &known) == Settled::Keep
     }
 
-    /// What a policy says and has said, the newest first. A revision that cannot be read counts as none.
+    /// What a policy says and has said, the newest first. A revision that cannot be read, or says something else than its name,
+    /// counts as none.
     pub(super) fn specs(&self, policy: &Policy<OverridePolicySpec>) -> Vec<Arc<OverridePolicySpec>> {
         let newest = name_of(&policy.meta.key.name, &policy.spec);
         let mut earlier = self.of_policy(policy);
@@ -72,8 +74,11 @@ impl Versions {
             earlier.iter().map(|revision| (revision.meta.key.name.clone(), revision.meta.version)).collect();
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if read.get(&policy.meta.uid).is_none_or(|(known, _)| *known != key) {
-            let parse =
-                |revision: &Arc<Revision>| serde_json::from_value(revision.data["spec"].clone()).ok().map(Arc::new);
+            let parse = |revision: &Arc<Revision>| {
+                version::spec_of(&policy.meta.key.name, &revision.meta.key.name, &revision.data).map(Arc::new)
+            };
+            // Policies that are gone have no revisions any more.
+            read.retain(|uid, _| !self.revisions.find(Revision::BY_OWNER, uid).is_empty());
             read.insert(policy.meta.uid.clone(), (key, earlier.iter().filter_map(parse).collect()));
         }
         let earlier = read.get(&policy.meta.uid).map(|(_, specs)| specs.clone()).unwrap_or_default();

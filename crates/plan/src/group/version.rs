@@ -37,6 +37,22 @@ pub fn name_of(policy: &str, spec: &OverridePolicySpec) -> String {
     format!("{start}-{}", hash(&json!(spec)))
 }
 
+/// No revision of ours comes near this number: one beyond it is somebody else's, and would leave no number for the next.
+const MOST_NUMBERED: i64 = i64::MAX / 2;
+
+/// Whether a revision has a number that ours could have.
+#[must_use]
+pub fn is_numbered(number: i64) -> bool {
+    (0..MOST_NUMBERED).contains(&number)
+}
+
+/// What a revision of a policy says; none if that is not what its name says, or cannot be read: then it is not ours.
+#[must_use]
+pub fn spec_of(policy: &str, name: &str, data: &Value) -> Option<OverridePolicySpec> {
+    let spec: OverridePolicySpec = serde_json::from_value(data["spec"].clone()).ok()?;
+    (name_of(policy, &spec) == name).then_some(spec)
+}
+
 /// What has to be done so that the revision of this name is the newest.
 #[must_use]
 pub fn settle(name: &str, known: &[Revision]) -> Settled {
@@ -109,5 +125,20 @@ mod tests {
         let read: OverridePolicySpec =
             serde_json::from_value(made["data"]["spec"].clone()).expect("it can be read again");
         assert_eq!(name_of("a", &read), name_of("a", &spec));
+    }
+
+    #[test]
+    fn a_revision_says_what_its_name_says() {
+        let spec: OverridePolicySpec = serde_json::from_value(json!({"overrideRules": [{"imageOverrider": [
+            {"component": "Registry", "operator": "replace", "value": "a.example"}]}]}))
+        .expect("a policy");
+        let mut made = object(("a", "u"), &spec, 1);
+        let name = name_of("a", &spec);
+        assert_eq!(spec_of("a", &name, &made["data"]), Some(spec));
+        assert_eq!(spec_of("b", &name, &made["data"]), None, "it is another policy's");
+        made["data"]["spec"]["overrideRules"][0]["imageOverrider"][0]["value"] = json!("forged.example");
+        assert_eq!(spec_of("a", &name, &made["data"]), None);
+        assert_eq!(spec_of("a", &name, &json!({"spec": 7})), None);
+        assert!(is_numbered(0) && is_numbered(77) && !is_numbered(i64::MAX) && !is_numbered(-1));
     }
 }
