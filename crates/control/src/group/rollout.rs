@@ -196,7 +196,9 @@ impl Repairs {
                     return Ok(None);
                 }
                 let editions = asked.and_then(policy_of).map(|policy| self.of_images(&policy, &groups, view));
-                let editions = editions.unwrap_or_default().released();
+                // Of one that is gone nobody knows what it made; what the template says is known.
+                let unknown = || Editions::of("", &[], &groups, Some(view.template.value.clone()));
+                let editions = editions.unwrap_or_else(unknown).released();
                 let evicts = !view.is_daemon();
                 Ok(Some(Wanted { policy: None, editions, order: groups, places, evicts }))
             }
@@ -223,8 +225,20 @@ impl Repairs {
     ) -> Result<Ended, kube::Error> {
         let Some(group) = wanted.places.get(&pod.meta.key.name) else { return Ok(Ended::Again(ECHO)) };
         let Some(whole) = whole(&self.client, pod).await? else { return Ok(Ended::Again(ECHO)) };
-        // What cannot be carried over to this pod is had by a new one.
-        let carried = wanted.editions.carried(&whole, pod.annotations.get(EDITION), group).ok().flatten();
+        let carried = match wanted.editions.carried(&whole, pod.annotations.get(EDITION), group) {
+            Ok(None) if !wanted.evicts => wanted.editions.approached(&whole, group).map(Some),
+            carried => carried,
+        };
+        let carried = match carried {
+            Ok(carried) => carried,
+            Err(text) if !wanted.evicts => {
+                let note = format!("pod {} cannot be given the edition of group {group:?}: {text}", pod.meta.key.name);
+                self.report(at, asking, "EditionWaits", note);
+                return Ok(Ended::Again(NO_TARGET));
+            }
+            // What cannot be carried over to this pod is had by a new one.
+            Err(_) => None,
+        };
         let (now, containers) = (self.env.now().to_string(), pod.running());
         let target = Target {
             uid: &pod.meta.uid,

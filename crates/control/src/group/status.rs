@@ -14,7 +14,7 @@ use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::EDITION;
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::PodState;
-use dapple_plan::group::status::{Editioned, Following, Spread, override_status, propagation_status};
+use dapple_plan::group::status::{Editioned, Following, Place, Spread, override_status, propagation_status};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::Api;
@@ -27,7 +27,7 @@ use super::marks::{Marks, STATUSES, on_application, on_group, on_node, on_pod, o
 use super::metrics::GroupMetrics;
 use super::owner::{OwnerKey, is_gated, is_live, number_label};
 use super::policy::{Policy, PolicyKey, PolicySpec};
-use super::seated::{StoreSubscriptions, Stores};
+use super::seated::{StoreSubscriptions, Stores, all_groups_of};
 use super::standing::{Standing, pods_of_application, state_of};
 use super::template::Templates;
 use super::turns::Availability;
@@ -256,17 +256,14 @@ impl Statuses {
         let (mut groups, mut counts, mut undivided) = (BTreeSet::new(), BTreeMap::new(), 0);
         for (application, asking, pods) in bound {
             let own = self.groups_of(&application, &asking);
-            undivided += usize::from(own.is_none() && application.kind != NATIVE_DAEMON_SET.at);
+            let (is_divided, is_daemon) = (own.is_some(), application.kind == NATIVE_DAEMON_SET.at);
+            undivided += usize::from(!is_divided && !is_daemon);
             let own = own.unwrap_or_else(|| following.groups.iter().cloned().collect());
             for pod in pods.iter().filter(|pod| !is_gated(pod)) {
-                let group = match pod.labels.get(GATE) {
-                    Some(group) => Some(Arc::from(group.to_ascii_lowercase())),
-                    None => self.stores.groups_of(pod, &own).first().cloned(),
-                };
-                if let Some(group) = group {
-                    groups.insert(group.clone());
+                if let Some(place) = self.place(pod, &own, is_divided, is_daemon) {
+                    groups.insert(place.group.clone());
                     let stamp = pod.annotations.get(EDITION).map(Arc::from);
-                    *counts.entry((group, stamp)).or_default() += 1;
+                    *counts.entry((place, stamp)).or_default() += 1;
                 }
             }
             // Without a division, any group may get pods: those are told that have some.
@@ -292,6 +289,16 @@ impl Statuses {
             "conditions": status.conditions,
         });
         self.write(&self.overrides, &policy, &written, again).await
+    }
+
+    /// Where a pod is, of an application whose pods are in these groups; none if it is in none of them.
+    fn place(&self, pod: &Pod, own: &[Arc<str>], is_divided: bool, is_daemon: bool) -> Option<Place> {
+        let said = pod.labels.get(GATE).filter(|_| !is_daemon).map(|group| Arc::from(group.to_ascii_lowercase()));
+        let node = pod.node.as_ref().filter(|_| !is_divided && said.is_none());
+        let group: Arc<str> = said.or_else(|| self.stores.groups_of(pod, own).first().cloned())?;
+        let rules_of = node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node));
+        let is_images_only = !is_divided && !is_daemon;
+        Some(Place { rules_of: rules_of.unwrap_or_else(|| group.clone()), group, is_images_only })
     }
 
     /// The groups that an application's pods are divided among; none if they are not divided.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::edition::{Change, Correction, Edition};
 use super::rollout::EditionName;
-use super::running::is_had_in_place;
+use super::running::{is_had_in_place, with_images};
 use super::seating::Suits;
 
 /// What a policy makes of pods, by group.
@@ -167,6 +167,14 @@ impl Editions {
     pub fn carried(&self, pod: &Value, name: Option<&str>, group: &str) -> Result<Option<Value>, String> {
         let Some(from) = self.named(name) else { return Ok(None) };
         Change { template: &self.template_of(pod), from, to: self.of_group(group) }.carried(pod).map(Some)
+    }
+
+    /// A pod that names an edition of which nobody knows what it made, as far as that of a group says what it should be: the fields
+    /// that the rules are about, and all images. Where it may not be replaced by another, that is the best it can get.
+    pub fn approached(&self, pod: &Value, group: &str) -> Result<Value, String> {
+        let (template, to) = (self.template_of(pod), self.of_group(group));
+        let carried = Change { template: &template, from: &self.base, to }.carried(pod)?;
+        Ok(with_images(carried, &to.render(&template)?))
     }
 
     /// A new pod as the edition of a group has it.

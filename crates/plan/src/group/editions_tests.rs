@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::group::edition::EDITION;
 
 fn spec(rules: Value) -> Arc<OverridePolicySpec> {
     Arc::new(serde_json::from_value(json!({"overrideRules": rules})).expect("a policy"))
@@ -118,4 +119,27 @@ fn a_group_whose_turn_has_not_come_keeps_an_earlier_edition() {
     let carried = editions.carried(&made, name(&second).as_deref(), "beijing").expect("it renders");
     assert_eq!(carried.expect("it is known")["spec"]["containers"][1]["image"], "b.io/nginx:1");
     assert_eq!(editions.carried(&made, Some("unknown"), "beijing"), Ok(None));
+}
+
+#[test]
+fn a_pod_of_an_unknown_edition_gets_what_the_rules_are_about_and_all_images() {
+    let args = json!({"targetNodeGroup": ["beijing"], "overriders": {"argsOverrider": [
+        {"containerName": "web", "operator": "add", "value": ["--edge"]}]}});
+    let groups = ["beijing"].map(Arc::<str>::from);
+    let approached = |rules: serde_json::Value| {
+        let editions = Editions::of("p", &[spec(rules)], &groups, Some(Arc::new(template())));
+        // Another policy, of which nothing is left, has given it this registry.
+        let mut pod = pod();
+        pod["spec"]["containers"][1]["image"] = json!("gone.io/nginx:1");
+        pod["metadata"]["annotations"] = json!({EDITION: "unknown"});
+        (editions.approached(&pod, "beijing").expect("it renders"), editions.of_group("beijing").name.clone())
+    };
+    let (pod, name) = approached(json!([args]));
+    let web = &pod["spec"]["containers"][1];
+    assert_eq!((&web["image"], &web["args"]), (&json!("old.io/nginx:1"), &json!(["--edge"])));
+    assert_eq!(pod["metadata"]["annotations"][EDITION], json!(name));
+    assert_eq!(pod["spec"]["containers"][0]["image"], "old.io/mesh:1", "what others have put in is left alone");
+    let (pod, _) = approached(json!([]));
+    assert_eq!(pod["spec"]["containers"][1]["image"], "old.io/nginx:1", "as the template says");
+    assert!(pod["metadata"]["annotations"].get(EDITION).is_none());
 }

@@ -39,6 +39,18 @@ pub fn images(pod: &Value, wanted: &Value, target: &Target<'_>) -> Option<Value>
     (!changed.images.is_empty()).then(|| change(&changed, target))
 }
 
+/// A pod with the images that a rendering has, by the names of its containers.
+#[must_use]
+pub fn with_images(mut pod: Value, rendering: &Value) -> Value {
+    let wanted = images_of(rendering);
+    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        if let Some(image) = container["name"].as_str().and_then(|name| wanted.get(name)) {
+            container["image"] = image.as_str().into();
+        }
+    }
+    pod
+}
+
 /// Whether a pod of the one rendering can be given all of the other where it runs.
 #[must_use]
 pub fn is_had_in_place(before: &Value, after: &Value) -> bool {

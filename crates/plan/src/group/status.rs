@@ -14,7 +14,7 @@ use dapple_api::group::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::division::Division;
-use super::edition::Edition;
+use super::edition::{Edition, images_only};
 use super::repair::{PodState, counts, misplaced};
 
 /// The condition of a policy that says whether everything that asks for it follows it.
@@ -74,10 +74,21 @@ pub struct Editioned {
     pub following: Following,
     /// The groups that its pods may be in, in lower case.
     pub groups: BTreeSet<Arc<str>>,
-    /// How many live pods there are by group, in lower case, and edition.
-    pub pods: BTreeMap<(Arc<str>, Option<Arc<str>>), usize>,
+    /// How many live pods there are by place and edition.
+    pub pods: BTreeMap<(Place, Option<Arc<str>>), usize>,
     /// How many of its applications have no PropagationPolicy, so that their pods go anywhere.
     pub undivided: usize,
+}
+
+/// Where a pod is, as far as that says which edition it should have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The group that it counts for, in lower case.
+    pub group: Arc<str>,
+    /// All groups whose rules are for it, with commas between them: those of its node, if no policy divides its application.
+    pub rules_of: Arc<str>,
+    /// Whether it gets images alone: it was not made by the policy.
+    pub is_images_only: bool,
 }
 
 /// Type, whether it holds, reason and message of a condition.
@@ -156,11 +167,16 @@ pub fn override_status(
     let named: BTreeSet<Arc<str>> = named.map(|name| Arc::from(name.to_ascii_lowercase())).collect();
     let named: Vec<Arc<str>> = named.into_iter().collect();
     let (mut groups, mut pods, mut updated) = (Vec::new(), 0, 0);
+    let images = images_only(spec);
+    let is_right = |place: &Place, stamp: Option<&str>| {
+        let spec = if place.is_images_only { &images } else { spec };
+        Edition::of("", spec, &place.rules_of).name.as_deref() == stamp
+    };
     for group in &facts.groups {
         let edition = Edition::of("", spec, group).name;
-        let of_group = facts.pods.iter().filter(|((name, _), _)| name == group);
+        let of_group = facts.pods.iter().filter(|((place, _), _)| place.group == *group);
         let (right, others): (Vec<_>, Vec<_>) =
-            of_group.partition(|((_, stamp), _)| stamp.as_deref() == edition.as_deref());
+            of_group.partition(|((place, stamp), _)| is_right(place, stamp.as_deref()));
         // Of as many, the first by name: the status must not change from look to look.
         let most = others.iter().rev().max_by_key(|(_, count)| **count);
         let current_edition = most.and_then(|((_, stamp), _)| Some(stamp.as_deref()?.to_owned()));

@@ -188,11 +188,41 @@ fn registry(group: &str) -> serde_json::Value {
         {"component": "Registry", "operator": "replace", "value": format!("{group}.example")}]})
 }
 
+fn place(group: &str, rules_of: &str, is_images_only: bool) -> Place {
+    Place { group: Arc::from(group), rules_of: Arc::from(rules_of), is_images_only }
+}
+
+// Pods that no policy divides: those on a node of two groups have the rules of both, and none gets more than images.
+#[test]
+fn pods_that_follow_their_node_are_right_by_all_its_groups_and_by_images_alone() {
+    let plain = json!({"targetNodeGroup": ["a"], "argsOverrider": [{"containerName": "c", "operator": "add", "value": ["-v"]}]});
+    let spec = rules(json!([registry("a"), registry("b"), plain]));
+    let name = |spec: &OverridePolicySpec, groups: &str| Edition::of("", spec, groups).name.map(Arc::from);
+    let stamped = [
+        (place("a", "a,b", false), name(&spec, "a,b")),
+        (place("a", "a", true), name(&images_only(&spec), "a")),
+        (place("a", "a", true), name(&spec, "a")),
+    ];
+    let facts = Editioned {
+        following: following(2, 0),
+        groups: ["a", "b"].map(Arc::from).into(),
+        pods: stamped.into_iter().map(|known| (known, 1)).collect(),
+        undivided: 1,
+    };
+    let status = override_status(&spec, &facts, &OverridePolicyStatus::default(), &time(1));
+    assert_eq!((status.pods, status.updated), (3, 2), "one was made by the rules that it cannot have");
+    let mut facts = facts;
+    facts.pods.retain(|(place, _), _| &*place.rules_of == "a,b");
+    let status = override_status(&spec, &facts, &OverridePolicyStatus::default(), &time(1));
+    assert_eq!((status.updated, told(&status.conditions, UPDATED).1), (1, "ImagesOnly"));
+}
+
 #[test]
 fn editions_are_counted_by_group() {
     let spec = rules(json!([registry("a")]));
     let edition: Arc<str> = Edition::of("", &spec, "a").name.expect("an edition").into();
-    let at = |group: &str, stamp: Option<&Arc<str>>, count: usize| ((Arc::from(group), stamp.cloned()), count);
+    let at =
+        |group: &str, stamp: Option<&Arc<str>>, count: usize| ((place(group, group, false), stamp.cloned()), count);
     let old = Arc::from("old");
     let facts = Editioned {
         following: following(1, 0),

@@ -160,6 +160,11 @@ async fn groups_come_in_order_and_nothing_changes_without_its_policy(site: &Site
     tokio::time::sleep(LONG_ENOUGH).await;
     let fifth = [("beijing5.example", 2), ("hangzhou5.example", 4)];
     site.have_registries(&fifth).await;
+    // New pods are placed all the same, with the edition that their group has.
+    site.scale(api, 7).await;
+    site.have_registries(&[("beijing5.example", 3), ("hangzhou5.example", 4)]).await;
+    site.scale(api, 6).await;
+    site.have_registries(&fifth).await;
 
     // While it is gone and still asked for, pods that run keep what they have, and new ones wait.
     let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "OverridePolicy");
@@ -265,6 +270,46 @@ async fn a_node_that_comes_and_goes_restarts_nothing() {
     for app in ["daemonset", "deployment"] {
         site.have_images(app, &[("web:1", 1)]).await;
     }
+}
+
+/// What a policy made of pods that runs no more is known to nobody: they get the images of the one that counts now, where they run.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_follow_their_node_get_images_whatever_made_them() {
+    let site = Site::new("editions-switched").await;
+    let [beijing, _] = site.groups();
+    let rule = |registry: &str| {
+        json!({"targetNodeGroup": [beijing], "overriders": {"imageOverrider": [
+            {"component": "Registry", "operator": "add", "value": registry}]}})
+    };
+    site.place.add_override("registries", rule("first.example")).await;
+    for kind in ["DaemonSet", "Deployment"] {
+        site.add_ungated(kind, &[format!("{beijing}-000")], &[REQUIRED[1]]).await;
+    }
+    let all_have = async |image: &str| {
+        for app in ["daemonset", "deployment"] {
+            site.have_images(app, &[(image, 1)]).await;
+        }
+    };
+    all_have("first.example/web:1").await;
+    // Its revisions go with it.
+    let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "OverridePolicy");
+    policies.delete("registries", &DeleteParams::default()).await.unwrap();
+    site.has_event("PolicyMissing").await;
+    site.place.add_override("registries", rule("second.example")).await;
+    all_have("second.example/web:1").await;
+
+    site.place.add_override("others", rule("third.example")).await;
+    let ask = async |policy: Value| {
+        for kind in ["DaemonSet", "Deployment"] {
+            let labels = json!({"metadata": {"labels": {REQUIRED[1]: policy}}});
+            let api = site.place.api("apps/v1", kind);
+            api.patch(&kind.to_lowercase(), &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+        }
+    };
+    ask(json!("others")).await;
+    all_have("third.example/web:1").await;
+    ask(Value::Null).await;
+    all_have("web:1").await;
 }
 
 /// Pods of a DaemonSet belong to their nodes: no PropagationPolicy moves them, and an image that does harm takes one.
