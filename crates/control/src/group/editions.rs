@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
-use dapple_api::kinds::NATIVE_JOB;
+use dapple_api::kinds::{KindInfo, NATIVE_JOB};
 use dapple_plan::group::binding::{Pair, Situation};
 use dapple_plan::group::edition::Correction;
 use dapple_plan::group::editions::Editions;
+use dapple_plan::group::gate::gated;
 use dapple_plan::group::seating::Suits;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::node::Labels;
@@ -133,6 +134,11 @@ pub(super) fn shown(policy: &Policy<OverridePolicySpec>) -> String {
     format!("OverridePolicy {}", policy.meta.key)
 }
 
+fn owner_reference(kind: KindInfo, owner: &Asking) -> Value {
+    json!({"apiVersion": kind.api_version(), "kind": kind.kind, "name": &*owner.meta.key.name, "uid": &*owner.meta.uid,
+        "controller": true})
+}
+
 impl Editioner {
     pub(super) fn new(client: Client, env: Env, versions: Versions) -> Self {
         let (templates, turns) = (Templates::default(), Turns::default());
@@ -163,7 +169,7 @@ impl Editioner {
             };
             if self.hold(world, (at, asking), &policy, (groups, &mut editions)).await? {
                 // What groups keep was proved when it was the newest, perhaps by another leader.
-                self.prove(at, &policy, groups, &mut editions).await?;
+                self.prove(world.applications, at, &policy, groups, &mut editions).await?;
             }
             unrendered.extend(editions.unrendered.clone());
             by_policy.insert(key.name, editions);
@@ -211,13 +217,14 @@ impl Editioner {
         }
         let template = template.map(|template| template.value.clone());
         let mut editions = self.known.of(&self.versions, policy, groups, template);
-        self.prove(at, policy, groups, &mut editions).await?;
+        self.prove(applications, at, policy, groups, &mut editions).await?;
         Ok(Some(editions))
     }
 
     /// Asks the API server about each rendering that counts. In place of one that is refused the one before it counts.
     async fn prove(
         &self,
+        applications: &Applications,
         at: &OwnerKey,
         policy: &Policy<OverridePolicySpec>,
         groups: &[Arc<str>],
@@ -234,7 +241,8 @@ impl Editioner {
                     break;
                 }
                 let Ok(rendering) = edition.render(&template) else { break };
-                let Some(text) = self.refusal(at, meaning, &rendering).await? else { break };
+                let owner = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid));
+                let Some(text) = self.refusal((at, owner), meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {
                     break;
                 }
@@ -250,7 +258,7 @@ impl Editioner {
     /// Why pods of this rendering would not be taken, or are not known to be.
     async fn refusal(
         &self,
-        at: &OwnerKey,
+        (at, owner): (&OwnerKey, Option<(KindInfo, Asking)>),
         meaning: Arc<str>,
         rendering: &Value,
     ) -> Result<Option<String>, kube::Error> {
@@ -258,6 +266,11 @@ impl Editioner {
         if is_to_ask(&self.answers(), &meaning, now) {
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": rendering["metadata"], "spec": rendering["spec"]});
             pod["metadata"]["generateName"] = "dapple-dry-run-".into();
+            // As the pods come that it stands for: some clusters refuse pods that nothing owns.
+            pod["metadata"]["ownerReferences"] =
+                owner.map(|(kind, owner)| json!([owner_reference(kind, &owner)])).unwrap_or_default();
+            // Our own webhook leaves alone what is behind the gate.
+            let pod = gated(pod);
             let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.namespace);
             let answer = ask(&Writer::new(&self.client, &pods), &pod, &self.env).await?;
             let mut answers = self.answers();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::binding::Pair;
 use super::placing::{GATE, PodRule};
+use super::standing::is_gated;
 use crate::node::Labels;
 
 /// Annotation of a pod that an edition has made before its group was decided: the group that it was made for, and what tells this
@@ -42,10 +43,7 @@ pub enum Applicant<'l> {
 /// not wait. A pod that is on a node already cannot, and one that has the gate does.
 #[must_use]
 pub fn patch(pod: &Value, applicant: Applicant<'_>) -> Vec<Value> {
-    let gates = pod["spec"]["schedulingGates"].as_array();
-    let is_gated = gates.into_iter().flatten().any(|gate| gate["name"] == GATE);
-    let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
-    if is_gated || is_bound || !pod["spec"].is_object() || !pod["metadata"].is_object() {
+    if !can_wait(pod) {
         return Vec::new();
     }
     let mut operations = match applicant {
@@ -55,11 +53,29 @@ pub fn patch(pod: &Value, applicant: Applicant<'_>) -> Vec<Value> {
         Applicant::Of(labels) => copy_labels(pod, labels),
     };
     let gate = json!({"name": GATE});
-    operations.push(match gates {
+    operations.push(match pod["spec"]["schedulingGates"].as_array() {
         Some(_) => json!({"op": "add", "path": "/spec/schedulingGates/-", "value": gate}),
         None => json!({"op": "add", "path": "/spec/schedulingGates", "value": [gate]}),
     });
     operations
+}
+
+/// Whether a pod can be put behind the gate: it is not there yet, nor on a node.
+fn can_wait(pod: &Value) -> bool {
+    let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    !is_gated(pod) && !is_bound && pod["spec"].is_object() && pod["metadata"].is_object()
+}
+
+/// A pod behind the gate, if it can be there: what webhooks and validation are shown in place of one that will be.
+#[must_use]
+pub fn gated(mut pod: Value) -> Value {
+    if can_wait(&pod) {
+        match pod["spec"]["schedulingGates"].as_array_mut() {
+            Some(gates) => gates.push(json!({"name": GATE})),
+            None => pod["spec"]["schedulingGates"] = json!([{"name": GATE}]),
+        }
+    }
+    pod
 }
 
 /// As [`patch`], of a pod that an edition makes another of: labels, annotations and spec are replaced as a whole where they
@@ -124,6 +140,16 @@ mod tests {
         let operations: json_patch::Patch = serde_json::from_value(patch(&pod, applicant).into()).expect("a patch");
         json_patch::patch(&mut pod, &operations).expect("it applies");
         pod
+    }
+
+    #[test]
+    fn a_pod_is_put_behind_the_gate_once_and_not_when_it_has_a_node() {
+        let pod = |spec: Value| json!({"metadata": {"name": "a"}, "spec": spec});
+        let gates = |spec: Value| gated(pod(spec))["spec"]["schedulingGates"].clone();
+        assert_eq!(gates(json!({})), json!([{"name": GATE}]));
+        assert_eq!(gates(json!({"schedulingGates": [{"name": "other"}]})), json!([{"name": "other"}, {"name": GATE}]));
+        assert_eq!(gates(json!({"schedulingGates": [{"name": GATE}]})), json!([{"name": GATE}]));
+        assert_eq!(gates(json!({"nodeName": "n"})), Value::Null, "Kubernetes refuses both");
     }
 
     #[test]
