@@ -11,7 +11,7 @@ use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate::{Applicant, patch, patch_made};
 use dapple_plan::group::placing::{GATE, probable_group};
-use dapple_plan::group::standing::number_label;
+use dapple_plan::group::standing::{number_label, ordinal};
 use http::{Method, Request};
 use serde_json::Value;
 
@@ -98,10 +98,10 @@ fn make((server, version): (&Server, u64), pod: &Value, labels: &Labels, owner: 
             let said = |other: &Arc<Value>| other["metadata"]["labels"][GATE].as_str().map(str::to_owned);
             let there: Vec<Option<String>> = pods.iter().filter(is_own).map(said).collect();
             let number = owner.and_then(|owner| {
-                let number = labels_of(pod).get(number_label(text(&owner["kind"]))?)?.parse::<usize>().ok()?;
-                number.checked_sub(usize::try_from(owner["spec"]["ordinals"]["start"].as_u64().unwrap_or(0)).ok()?)
+                let start = usize::try_from(owner["spec"]["ordinals"]["start"].as_u64().unwrap_or(0)).ok()?;
+                ordinal(labels_of(pod).get(number_label(text(&owner["kind"]))?)?, start)
             });
-            probable_group(&mut division, there.iter().map(Option::as_deref), number, None)?
+            probable_group(&mut division, there.iter().map(|group| (group.as_deref(), 1)), number, None)?
         }
     };
     let template = owner.map(|owner| Arc::new(owner["spec"]["template"].clone()));

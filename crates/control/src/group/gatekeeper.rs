@@ -23,7 +23,7 @@ use super::application::{Applicant, Applications, Asking, is_served};
 use super::editions::shown;
 use super::guess::{Guesses, NewPod};
 use super::known_editions::KnownEditions;
-use super::owner::{OwnerKey, number_label, pods_of};
+use super::owner::{OwnerKey, number_label, ordinal};
 use super::policy::Policy;
 use super::seated::all_groups_of;
 use super::standing::pods_of_application;
@@ -31,9 +31,10 @@ use super::template::{Template, Templates};
 use super::turns::{Availability, Turns};
 use super::versions::Versions;
 use super::volumes::{Reach, Volumes};
+use crate::caches::store::Change;
 use crate::caches::{Caches, Subscription};
 use crate::env::Env;
-use crate::slim::{Cached, Key, Node};
+use crate::slim::{Cached, Key, Node, Pod};
 
 /// What is known.
 pub struct Gatekeeper {
@@ -43,7 +44,9 @@ pub struct Gatekeeper {
     own_namespace: String,
     client: Client,
     templates: Templates,
-    guesses: Guesses,
+    guesses: Arc<Guesses>,
+    /// They are counted as they come, for guesses.
+    pods: Subscription<Pod>,
     nodes: Subscription<Node>,
     groups: Subscription<Group>,
     versions: Versions,
@@ -101,6 +104,13 @@ impl Gatekeeper {
         on_change: impl Fn() + Clone + Send + 'static,
     ) -> Self {
         let (propagation, overriding) = (on_change.clone(), on_change.clone());
+        let guesses = Arc::new(Guesses::default());
+        let counting = guesses.clone();
+        let count = move |change: &Change<Pod>| {
+            if let Change::Object { old, new, .. } = change {
+                counting.pod_changed(old.as_deref(), new.as_deref());
+            }
+        };
         Self {
             applications: Applications::subscribe(caches, life, move |_| on_change()),
             propagations: caches.open().subscribe(life, move |_| propagation()),
@@ -108,7 +118,8 @@ impl Gatekeeper {
             own_namespace: own_namespace.to_owned(),
             client,
             templates: Templates::default(),
-            guesses: Guesses::default(),
+            guesses,
+            pods: caches.open().subscribe(life, count),
             nodes: caches.open().subscribe(life, |_| {}),
             groups: caches.open().subscribe(life, |_| {}),
             versions: Versions::subscribe(caches, life, |_| {}),
@@ -120,7 +131,10 @@ impl Gatekeeper {
 
     /// Whether everything is known.
     pub fn is_complete(&self) -> bool {
-        self.propagations.is_known() && self.overrides.is_known() && self.applications.is_known()
+        self.propagations.is_known()
+            && self.overrides.is_known()
+            && self.applications.is_known()
+            && self.pods.is_known()
     }
 
     /// Whether there is a policy in this namespace, or something with one of the four labels.
@@ -221,10 +235,8 @@ impl Gatekeeper {
         };
         let start = template.as_ref().map_or(0, |template| template.start);
         let kind = owner.uid().and_then(|uid| self.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
-        let number =
-            kind.and_then(|kind| own.get(number_label(kind.kind)?)).and_then(|number| number.parse::<usize>().ok());
-        let ordinal = number.and_then(|number| number.checked_sub(start));
-        let pods = pods_of(self.applications.pods(), &owner);
+        let number = kind.and_then(|kind| own.get(number_label(kind.kind)?));
+        let ordinal = number.and_then(|number| ordinal(number, start));
         let groups = Division::of(&propagation.spec)?.groups().to_vec();
         let volumes = Volumes { client: &self.client, nodes: &self.nodes, groups: &self.groups };
         let allowed = match volumes.reach_of_new(namespace, pod, &groups).await.ok()? {
@@ -233,7 +245,7 @@ impl Gatekeeper {
             Reach::Unbound(_) => return None,
         };
         let new = NewPod { question, ordinal, allowed: allowed.as_ref() };
-        let group = self.guesses.guess(&propagation, &owner, &pods, new)?;
+        let group = self.guesses.guess(&propagation, &owner, new)?;
         let value = template.as_ref().map(|template| template.value.clone());
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
         if let Some((application, template)) = application.zip(template) {

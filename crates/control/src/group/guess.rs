@@ -3,6 +3,8 @@
 //!
 //! A new pod has no UID yet, so a guess goes by the question that the API server asked, which is noted on the pod. A guess counts
 //! until its pod is seen; from then on the pod itself says which group it was made for, to every replica.
+//!
+//! Pods are counted as they are told, so that a guess costs the same however many pods its owner has.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,8 @@ use super::owner::{OwnerKey, is_live};
 use super::policy::Policy;
 use crate::slim::{Key, Pod};
 
+/// How so many policies divide pods is known at once.
+const MOST_DIVISIONS: usize = 4_096;
 /// A guess whose pod is not seen counts for so long: quotas and other webhooks refuse pods after us.
 const KEPT_FOR: Duration = Duration::from_secs(30);
 
@@ -44,6 +48,8 @@ struct State {
     unseen: BTreeMap<OwnerKey, VecDeque<Guess>>,
     /// Whose guesses are the next to be given up, and when.
     ending: VecDeque<(Instant, OwnerKey)>,
+    /// How many live pods of an owner there are by the group that they say, or were made for.
+    there: BTreeMap<OwnerKey, BTreeMap<Arc<str>, usize>>,
     /// How policies divide pods: finding out takes longer than the rest.
     divisions: BTreeMap<Key, KnownDivision>,
 }
@@ -61,30 +67,48 @@ struct Guess {
 }
 
 impl Guesses {
-    /// The group of one more pod of an owner, which has these pods.
+    /// A pod came, changed or went. One that is there speaks for itself.
+    pub(super) fn pod_changed(&self, old: Option<&Pod>, new: Option<&Pod>) {
+        let said = [old, new].map(|pod| pod.filter(|pod| is_live(pod)).and_then(said_by));
+        let seen = new.and_then(|pod| Some((OwnerKey::of(pod), pod.annotations.get_shared(MADE_FOR)?)));
+        if said[0] == said[1] && seen.is_none() {
+            return;
+        }
+        let mut state = self.lock();
+        let [before, after] = said;
+        before.into_iter().for_each(|(owner, group)| state.leaves(&owner, &group));
+        if let Some((owner, group)) = after {
+            *state.there.entry(owner).or_default().entry(group).or_default() += 1;
+        }
+        if let Some((owner, made_for)) = seen
+            && let Some(own) = state.unseen.get_mut(&owner)
+        {
+            own.retain(|guess| guess.made_for != made_for);
+        }
+    }
+
+    /// The group of one more pod of an owner.
     pub(super) fn guess(
         &self,
         policy: &Policy<PropagationPolicySpec>,
         owner: &OwnerKey,
-        pods: &[Arc<Pod>],
         NewPod { question, ordinal, allowed }: NewPod<'_>,
     ) -> Option<Arc<str>> {
         let now = Instant::now();
         let mut state = self.lock();
         state.give_up(now);
-        state.see(owner, pods);
-        let State { unseen, ending, divisions } = &mut *state;
+        let State { unseen, ending, divisions, there } = &mut *state;
         let said_by = (policy.meta.uid.clone(), policy.generation);
         if divisions.get(&policy.meta.key).is_none_or(|known| known.said_by != said_by) {
             let division = Division::of(&policy.spec)?;
+            if divisions.len() >= MOST_DIVISIONS {
+                divisions.pop_first();
+            }
             divisions.insert(policy.meta.key.clone(), KnownDivision { said_by, division });
         }
         let KnownDivision { division, .. } = divisions.get_mut(&policy.meta.key)?;
-        let there = pods.iter().filter(|pod| is_live(pod)).map(|pod| {
-            let made_for = || pod.annotations.get(MADE_FOR).map(group_made_for);
-            pod.labels.get(GATE).or_else(made_for)
-        });
-        let coming = unseen.get(owner).into_iter().flatten().map(|guess| Some(group_made_for(&guess.made_for)));
+        let there = there.get(owner).into_iter().flatten().map(|(group, pods)| (Some(&**group), *pods));
+        let coming = unseen.get(owner).into_iter().flatten().map(|guess| (Some(group_made_for(&guess.made_for)), 1));
         let group = probable_group(division, there.chain(coming), ordinal, allowed)?;
         if let Some(question) = question {
             let made_for = Arc::from(made_for(&group, question));
@@ -107,13 +131,15 @@ impl Guesses {
 }
 
 impl State {
-    /// Pods that are there speak for themselves.
-    fn see(&mut self, owner: &OwnerKey, pods: &[Arc<Pod>]) {
-        let Some(own) = self.unseen.get_mut(owner) else { return };
-        let awaited: BTreeSet<Arc<str>> = own.iter().map(|guess| guess.made_for.clone()).collect();
-        let said = pods.iter().filter_map(|pod| pod.annotations.get(MADE_FOR));
-        let seen: BTreeSet<&str> = said.filter(|said| awaited.contains(*said)).collect();
-        own.retain(|guess| !seen.contains(&*guess.made_for));
+    fn leaves(&mut self, owner: &OwnerKey, group: &Arc<str>) {
+        let Some(groups) = self.there.get_mut(owner) else { return };
+        if let Some(pods) = groups.get_mut(group) {
+            *pods = pods.saturating_sub(1);
+        }
+        groups.retain(|_, pods| *pods > 0);
+        if groups.is_empty() {
+            self.there.remove(owner);
+        }
     }
 
     /// Pods that have not come by now do not come.
@@ -127,6 +153,13 @@ impl State {
             }
         }
     }
+}
+
+/// The owner of a pod, and the group that it says, or was made for.
+fn said_by(pod: &Pod) -> Option<(OwnerKey, Arc<str>)> {
+    let made_for = || pod.annotations.get(MADE_FOR).map(|said| Arc::from(group_made_for(said)));
+    let group = pod.labels.get_shared(GATE).or_else(made_for)?;
+    Some((OwnerKey::of(pod), group))
 }
 
 #[cfg(test)]
@@ -150,10 +183,12 @@ mod tests {
         OwnerKey::by(Arc::from("d"), Some(Arc::from("o")), |_| None)
     }
 
-    fn pod(name: &str, made_for: &str) -> Arc<Pod> {
+    fn pod(name: &str, made_for: &str) -> Pod {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "o", "controller": true});
         let object = json!({"metadata": {"name": name, "namespace": "d", "uid": name, "resourceVersion": "1",
-            "annotations": {MADE_FOR: made_for}}, "spec": {"schedulingGates": [{"name": GATE}]}, "status": {}});
-        Arc::new(read(&object, &mut Interner::default()).expect("a pod"))
+            "ownerReferences": [owner], "annotations": {MADE_FOR: made_for}},
+            "spec": {"schedulingGates": [{"name": GATE}]}, "status": {}});
+        read(&object, &mut Interner::default()).expect("a pod")
     }
 
     fn counts(groups: impl Iterator<Item = Arc<str>>) -> BTreeMap<Arc<str>, usize> {
@@ -171,7 +206,7 @@ mod tests {
         let (guesses, policy) = (Guesses::default(), policy(10));
         let guess = |number: usize| {
             let question = format!("{number:08}-x");
-            guesses.guess(&policy, &owner(), &[], NewPod { question: Some(&question), ..NewPod::default() })
+            guesses.guess(&policy, &owner(), NewPod { question: Some(&question), ..NewPod::default() })
         };
         assert_eq!(counts((0..20).filter_map(guess)), each(10, 2));
         tokio::time::advance(KEPT_FOR).await;
@@ -182,24 +217,31 @@ mod tests {
     async fn a_pod_counts_once_whether_it_was_seen_or_not() {
         let (guesses, policy) = (Guesses::default(), policy(2));
         let new = |question: &'static str| NewPod { question: Some(question), ..NewPod::default() };
-        let guess = |pods: &[Arc<Pod>], question| guesses.guess(&policy, &owner(), pods, new(question)).unwrap();
-        assert_eq!(&*guess(&[], "aaaaaaaa-1"), "g0");
-        let first = [pod("web-a", &made_for("g0", "aaaaaaaa-1"))];
-        assert_eq!(&*guess(&first, "bbbbbbbb-1"), "g1");
-        assert_eq!(&*guess(&first, "cccccccc-1"), "g0", "one of each: one is there, and one is coming");
+        let guess = |question| guesses.guess(&policy, &owner(), new(question)).unwrap();
+        let comes = |name: &str, made_for: &str| guesses.pod_changed(None, Some(&pod(name, made_for)));
+        assert_eq!(&*guess("aaaaaaaa-1"), "g0");
+        comes("web-a", &made_for("g0", "aaaaaaaa-1"));
+        assert_eq!(&*guess("bbbbbbbb-1"), "g1");
+        assert_eq!(&*guess("cccccccc-1"), "g0", "one of each: one is there, and one is coming");
         // One that is refused after us is not waited for.
         guesses.withdraw(&owner(), "cccccccc-1");
-        assert_eq!(&*guess(&first, "dddddddd-1"), "g0");
+        assert_eq!(&*guess("dddddddd-1"), "g0");
         // Another replica has made this one.
-        let more = [first[0].clone(), pod("web-b", &made_for("g1", "bbbbbbbb-1")), pod("web-e", "g1/eeeeeeee")];
-        assert_eq!(&*guess(&more, "ffffffff-1"), "g0", "one of each and one of g1 are there, and one of g0 is coming");
+        comes("web-b", &made_for("g1", "bbbbbbbb-1"));
+        comes("web-e", "g1/eeeeeeee");
+        assert_eq!(&*guess("ffffffff-1"), "g0", "one of each and one of g1 are there, and one of g0 is coming");
+        // What is gone does not count, and nothing is left of it.
+        for (name, said) in [("web-a", "g0/aaaaaaaa"), ("web-b", "g1/bbbbbbbb"), ("web-e", "g1/eeeeeeee")] {
+            guesses.pod_changed(Some(&pod(name, said)), None);
+        }
+        assert!(guesses.lock().there.is_empty());
     }
 
     #[test]
     fn of_a_dry_run_nothing_is_remembered() {
         let (guesses, policy) = (Guesses::default(), policy(2));
         for _ in 0..3 {
-            let group = guesses.guess(&policy, &owner(), &[], NewPod::default());
+            let group = guesses.guess(&policy, &owner(), NewPod::default());
             assert_eq!(group.as_deref(), Some("g0"));
         }
     }

@@ -339,11 +339,11 @@ impl Placing {
     }
 }
 
-/// The group that one more pod of an owner will probably get, beside those that are there: each with its group, if that is known.
-/// An ordinal is a seat.
+/// The group that one more pod of an owner will probably get, beside those that are there: so many in each group, as far as that
+/// is known. An ordinal is a seat.
 pub fn probable_group<'g>(
     division: &mut Division,
-    groups_of_pods: impl Iterator<Item = Option<&'g str>>,
+    there: impl Iterator<Item = (Option<&'g str>, usize)>,
     ordinal: Option<usize>,
     allowed: Option<&BTreeSet<usize>>,
 ) -> Option<Arc<str>> {
@@ -354,13 +354,13 @@ pub fn probable_group<'g>(
         None if ordinal.is_some() && allowed.is_none() => return None,
         None => {
             let (mut counts, mut pods) = (vec![0; division.groups().len()], 1);
-            for group in groups_of_pods {
-                pods += 1;
+            for (group, count) in there {
+                pods += count;
                 let found = division
                     .groups()
                     .iter()
                     .position(|known| group.is_some_and(|group| known.eq_ignore_ascii_case(group)));
-                found.into_iter().for_each(|group| counts[group] += 1);
+                found.into_iter().for_each(|group| counts[group] += count);
             }
             let shares = division.counts(pods);
             // One whose ordinal's group is not allowed has no seat.

@@ -194,15 +194,15 @@ fn one_more_pod_probably_gets_the_next_free_seat() {
     let mut division = Division::of(&weights()).unwrap();
     let mut have: Vec<Arc<str>> = Vec::new();
     for expected in ["hangzhou", "beijing", "hangzhou", "beijing", "hangzhou"] {
-        let next = probable_group(&mut division, have.iter().map(|group| Some(&**group)), None, None).unwrap();
+        let next = probable_group(&mut division, have.iter().map(|group| (Some(&**group), 1)), None, None).unwrap();
         assert_eq!(&*next, expected);
         have.push(next);
     }
-    let unknown = [None, Some("Beijing"), Some("elsewhere")];
+    let unknown = [None, Some("Beijing"), Some("elsewhere")].map(|group| (group, 1));
     assert_eq!(&*probable_group(&mut division, unknown.into_iter(), None, None).unwrap(), "hangzhou");
     assert_eq!(&*probable_group(&mut division, std::iter::empty(), Some(3), None).unwrap(), "beijing");
     let mut full = Division::of(&policy(json!({"numRange": [{"nodeGroupNames": ["north"], "max": 1}]}))).unwrap();
-    assert_eq!(probable_group(&mut full, [Some("north")].into_iter(), None, None), None);
+    assert_eq!(probable_group(&mut full, [(Some("north"), 1)].into_iter(), None, None), None);
     let only = BTreeSet::from([0]);
     let volumes = probable_group(&mut division, std::iter::empty(), Some(0), Some(&only));
     assert_eq!(volumes.as_deref(), Some("beijing"), "volumes come before seats");
@@ -216,7 +216,7 @@ fn leader_and_webhook_agree_where_volumes_allow_several_groups() {
     // The seat of ordinal 3 is in a; one pod runs in b, two in c.
     let both = BTreeSet::from([1, 2]);
     let have = ["c", "c", "b"];
-    let guessed = probable_group(&mut division, have.iter().map(|group| Some(*group)), Some(3), Some(&both));
+    let guessed = probable_group(&mut division, have.iter().map(|group| (Some(*group), 1)), Some(3), Some(&both));
     let mut seating = Seating::new(division);
     seating.set_live(4);
     for (number, group) in [2, 2, 1].into_iter().enumerate() {
