@@ -21,6 +21,8 @@ use crate::webhooks::Hooked;
 
 /// How many pods are made at once.
 const BURST: usize = 500;
+/// How many are left of them once no manager is there.
+const FEWER: usize = 300;
 /// So many times nodes change their groups, once a second; `DAPPLE_RELABELLINGS` sets another number for a longer run.
 const RELABELLINGS: u64 = 12;
 /// Longer than between two such changes, on a busy machine too.
@@ -252,9 +254,12 @@ async fn all_managers_are_away(site: &mut Site) {
     let observer = Observer::start(site.client(), "burst");
     site.scale("burst", BURST + 5).await;
     site.run_anywhere("burst", BURST + 5).await;
+    // Among those that are left are some without a group, and without a cost.
+    site.scale("burst", FEWER).await;
+    site.run_anywhere("burst", FEWER).await;
     let misplaced = misplaced(site.counts("burst").await.0);
     site.start_managers();
-    site.are_divided("burst", BURST + 5).await;
+    site.are_divided("burst", FEWER).await;
     assert_eq!(observer.evicted(), misplaced);
 }
 

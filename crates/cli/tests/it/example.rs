@@ -2,11 +2,9 @@
 //! the scheduler alone, and once with the extender.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use dapple_control::install::apply;
+use dapple_testbed::testing::Observer;
 use dapple_testbed::{ClusterSpec, Fleet};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -30,19 +28,6 @@ const ASKS: [(&str, &str); 2] = [
 struct Example {
     client: Client,
     namespace: &'static str,
-}
-
-/// Looks at the pods all the time, and remembers the fewest that were ready.
-struct Watcher {
-    fewest: Arc<AtomicUsize>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Watcher {
-    fn stop(self) -> usize {
-        self.task.abort();
-        self.fewest.load(Ordering::Relaxed)
-    }
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -84,19 +69,11 @@ impl Example {
         .await;
     }
 
-    fn watch(&self) -> Watcher {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
-        let fewest = Arc::new(AtomicUsize::new(usize::MAX));
-        let seen = fewest.clone();
-        let task = tokio::spawn(async move {
-            loop {
-                if let Ok(found) = api.list(&ListParams::default()).await {
-                    seen.fetch_min(found.iter().filter(|pod| is_ready(pod)).count(), Ordering::Relaxed);
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        });
-        Watcher { fewest, task }
+    /// Sees all that happens to the five pods from now on.
+    async fn observe(&self) -> Observer {
+        let observer = Observer::start(&self.client, self.namespace);
+        observer.count_anew(5).await;
+        observer
     }
 
     async fn add(&self, kind: &str, name: &str, spec: Value) {
@@ -147,7 +124,7 @@ impl Example {
 
     /// Labels first, then policies. One pod goes to Hangzhou, and the other four are changed where they run.
     async fn is_spread(&self) {
-        let (before, watcher) = (self.identities().await, self.watch());
+        let (before, observer) = (self.identities().await, self.observe().await);
         let labels: BTreeMap<&str, &str> = ASKS.into_iter().collect();
         self.patch(json!({"metadata": {"labels": labels}})).await;
         let rule = |group: &str| {
@@ -160,18 +137,18 @@ impl Example {
         self.add("OverridePolicy", ASKS[1].1, json!({"overrideRules": [rule("Beijing"), rule("Hangzhou")]})).await;
         self.are((2, "beijing.registry.io/nginx:1"), (3, "hangzhou.registry.io/nginx:1")).await;
         assert_eq!(self.identities().await.intersection(&before).count(), 4, "one eviction");
-        assert!(watcher.stop() >= 4, "never two away");
+        assert_eq!((observer.evicted(), observer.fewest_ready()), (1, 4), "never two away");
     }
 
     async fn lives_on(&self) {
         let (beijing, hangzhou) = ("beijing.registry.io/nginx:1", "hangzhou.registry.io/nginx:1");
-        let (before, watcher) = (self.identities().await, self.watch());
+        let (before, observer) = (self.identities().await, self.observe().await);
         self.weigh(3, 2).await;
         self.are((3, beijing), (2, hangzhou)).await;
         assert_eq!(self.identities().await.intersection(&before).count(), 4, "one eviction");
         self.weigh(2, 3).await;
         self.are((2, beijing), (3, hangzhou)).await;
-        assert!(watcher.stop() >= 4, "never two away");
+        assert_eq!((observer.evicted(), observer.fewest_ready()), (2, 4), "never two away");
 
         let five = self.identities().await;
         self.scale(20).await;
@@ -179,6 +156,27 @@ impl Example {
         assert!(self.identities().await.is_superset(&five), "nobody is moved");
         self.scale(5).await;
         self.are((2, beijing), (3, hangzhou)).await;
+        assert_eq!(observer.evicted(), 2, "nor is anybody moved by scaling");
+    }
+
+    /// The node of one of its pods in Beijing.
+    async fn node_of_a_pod(&self) -> String {
+        let pods = self.pods().await;
+        let nodes = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
+        nodes.into_iter().find(|node| node.starts_with("beijing")).expect("a pod in Beijing")
+    }
+
+    /// A node is gone: its pods come again in the same place.
+    async fn loses(&self, lost: &str) {
+        let observer = Observer::start(&self.client, self.namespace);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
+        let is_there = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(lost));
+        for pod in self.pods().await.iter().filter(is_there) {
+            // What the garbage collector does after a while.
+            pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+        }
+        self.are((2, "beijing.registry.io/nginx:1"), (3, "hangzhou.registry.io/nginx:1")).await;
+        assert_eq!(observer.evicted(), 0);
     }
 
     async fn is_rolled_out(&self) {
@@ -188,14 +186,45 @@ impl Example {
         self.are((2, beijing), (3, hangzhou)).await;
     }
 
-    /// Without the labels, pods keep their places and are as their template again.
-    async fn asks_no_more(&self) {
-        let (before, watcher) = (self.identities().await, self.watch());
+    async fn stop_asking(&self) {
         let labels: BTreeMap<&str, Value> = ASKS.into_iter().map(|(label, _)| (label, Value::Null)).collect();
         self.patch(json!({"metadata": {"labels": labels}})).await;
+    }
+
+    /// Without the labels, pods keep their places and are as their template again.
+    async fn asks_no_more(&self) {
+        let (before, observer) = (self.identities().await, self.observe().await);
+        self.stop_asking().await;
         self.are((2, "nginx:2"), (3, "nginx:2")).await;
         assert_eq!(self.identities().await, before);
-        assert!(watcher.stop() >= 4, "never two away");
+        assert_eq!((observer.evicted(), observer.fewest_ready()), (0, 4), "never two away");
+    }
+
+    /// Waits until all pods have these arguments, and none has been ready too short a time to count.
+    async fn have_arguments(&self, wanted: &[&str]) {
+        eventually(&format!("{}: arguments are {wanted:?}", self.namespace), || async {
+            let pods = self.pods().await;
+            let arguments = |pod: &Pod| pod.spec.as_ref()?.containers[0].args.clone();
+            let is_right = |pod: &&Pod| is_ready(pod) && arguments(pod).unwrap_or_default() == *wanted;
+            let right = pods.iter().filter(is_right).count();
+            if (right, pods.len()) == (5, 5) { Ok(()) } else { Err(format!("{right} of {}", pods.len())) }
+        })
+        .await;
+    }
+
+    /// Arguments take other pods, one after another, and so does taking them back.
+    async fn takes_other_pods(&self) {
+        let (before, observer) = (self.identities().await, self.observe().await);
+        let args = json!([{"containerName": "nginx", "operator": "add", "value": ["--edge"]}]);
+        let rule = json!({"targetNodeGroup": ["Beijing", "Hangzhou"], "argsOverrider": args});
+        self.add("OverridePolicy", ASKS[1].1, json!({"overrideRules": [rule]})).await;
+        self.have_arguments(&["--edge"]).await;
+        assert!(self.identities().await.is_disjoint(&before));
+        assert_eq!((observer.evicted(), observer.fewest_ready()), (5, 4), "never two away");
+
+        self.stop_asking().await;
+        self.have_arguments(&[]).await;
+        assert_eq!((observer.evicted(), observer.fewest_ready()), (10, 4), "never two away");
     }
 }
 
@@ -317,24 +346,12 @@ async fn one_deployment_is_spread_over_two_places_each_with_its_own_registry() {
     tokio::join!(plain.lives_on(), extended.lives_on());
     assert_eq!(totals().await, (6, changed + 8), "one for each change of the weights, none for scaling");
 
-    // A node is lost: its pods come again in the same place.
-    let lost = "beijing-000";
-    Api::<Node>::all(client.clone()).delete(lost, &DeleteParams::default()).await.unwrap();
-    for example in [&plain, &extended] {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), example.namespace);
-        for pod in example
-            .pods()
-            .await
-            .iter()
-            .filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(lost)))
-        {
-            // What the garbage collector does after a while.
-            pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
-        }
-        example.are((2, "beijing.registry.io/nginx:1"), (3, "hangzhou.registry.io/nginx:1")).await;
-    }
+    let lost = plain.node_of_a_pod().await;
+    Api::<Node>::all(client.clone()).delete(&lost, &DeleteParams::default()).await.unwrap();
+    tokio::join!(plain.loses(&lost), extended.loses(&lost));
+    assert_eq!(totals().await, (6, changed + 8), "nobody else is moved for that");
     tokio::join!(plain.is_rolled_out(), extended.is_rolled_out());
     assert_eq!(totals().await, (6, changed + 8), "new pods are right from the first on");
-    tokio::join!(plain.asks_no_more(), extended.asks_no_more());
-    assert_eq!(totals().await, (6, changed + 18));
+    tokio::join!(plain.takes_other_pods(), extended.asks_no_more());
+    assert_eq!(totals().await, (6, changed + 23), "of one ten by eviction, of the other five where they run");
 }

@@ -124,13 +124,12 @@ impl Costs {
 
     /// What becomes of the costs of an owner's pods.
     fn fate(&self, at: &OwnerKey) -> Fate {
-        // Nobody chooses among pods of nobody's, nor among those that have a number, or are of Jobs.
+        // Nobody chooses among pods of nobody's, nor among those of Jobs, and they are never changed once they are placed.
         let Some((kind, owner)) = at.uid().and_then(|uid| self.applications.by_uid(&at.namespace, uid)) else {
             return Fate::Kept;
         };
         if !is_served(&at.namespace, &self.own_namespace)
             || !self.applications.makes_others(kind)
-            || number_label(kind.kind).is_some()
             || owner.is_terminating()
         {
             return Fate::Kept;
@@ -143,6 +142,8 @@ impl Costs {
         match PodRule::of(&application.labels) {
             PodRule::Release => Fate::Removed,
             PodRule::Hold { .. } => Fate::Kept,
+            // Nor among those that have a number: it is their seat, and they are given no other.
+            PodRule::Divide(_) if number_label(kind.kind).is_some() => Fate::Kept,
             PodRule::Divide(name) => {
                 let key = Key { namespace: at.namespace.clone(), name: Arc::from(name) };
                 let policy = self.propagations.get(&key).filter(|policy| !policy.is_suspended);
