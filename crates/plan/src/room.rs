@@ -57,14 +57,16 @@ impl Room {
     }
 }
 
-/// Whether a node has room for one more pod beside those that are there, and those that are coming: as many of them as it holds
-/// are taken to go to it, and are taken off the list.
+/// Whether a node that has this for pods has room for one more that asks for this, beside those that are there, and those that are
+/// coming: as many of these as it holds are taken to go to it, and are taken off the list.
 #[must_use]
-pub fn has_room(node: &Value, pods: &[Value], coming: &mut Vec<Requests>, wanted: &Value) -> bool {
-    let is_live =
-        |pod: &&Value| !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default());
-    let mut room = Room::of(&node["status"]["allocatable"]);
-    pods.iter().filter(is_live).for_each(|pod| room.take(&Requests::of(&pod["spec"])));
+pub fn has_room<'p>(
+    mut room: Room,
+    there: impl Iterator<Item = &'p Requests>,
+    coming: &mut Vec<Requests>,
+    wanted: &Requests,
+) -> bool {
+    there.for_each(|pod| room.take(pod));
     coming.retain(|requests| {
         let goes_here = room.holds(requests) > 0;
         if goes_here {
@@ -72,7 +74,7 @@ pub fn has_room(node: &Value, pods: &[Value], coming: &mut Vec<Requests>, wanted
         }
         !goes_here
     });
-    room.holds(&Requests::of(&wanted["spec"])) > 0
+    room.holds(wanted) > 0
 }
 
 /// What a pod asks for: all its containers together, sidecars among the init containers included, or the greatest of the init
@@ -114,31 +116,29 @@ mod tests {
 
     use super::*;
 
-    fn pod(cpu: &str) -> Value {
-        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}})
+    fn pod(cpu: &str) -> Requests {
+        Requests::of(&json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}))
     }
 
     #[test]
     fn a_node_has_room_for_what_is_left() {
-        let node = json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi", "pods": "3"}}});
-        let has_room = |node: &Value, pods: &[Value], wanted: &Value| has_room(node, pods, &mut Vec::new(), wanted);
-        assert!(has_room(&node, &[pod("600m")], &pod("400m")));
-        assert!(!has_room(&node, &[pod("600m")], &pod("401m")));
-        let mut ended = pod("600m");
-        ended["status"]["phase"] = "Succeeded".into();
-        assert!(has_room(&node, &[ended], &pod("1")));
-        assert!(!has_room(&node, &[pod("0"), pod("0"), pod("0")], &pod("0")), "it has as many as it takes");
-        let gpu = json!({"spec": {"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]}});
-        assert!(!has_room(&node, &[], &gpu), "it has none");
+        let node = Room::of(&json!({"cpu": "1", "memory": "1Gi", "pods": "3"}));
+        let has_room =
+            |there: &[Requests], wanted: &Requests| has_room(node.clone(), there.iter(), &mut Vec::new(), wanted);
+        assert!(has_room(&[pod("600m")], &pod("400m")));
+        assert!(!has_room(&[pod("600m")], &pod("401m")));
+        assert!(!has_room(&[pod("0"), pod("0"), pod("0")], &pod("0")), "it has as many as it takes");
+        let gpu = Requests::of(&json!({"containers": [{"resources": {"requests": {"nvidia.com/gpu": 1}}}]}));
+        assert!(!has_room(&[], &gpu), "it has none");
     }
 
     #[test]
     fn those_that_are_coming_take_the_first_room_that_there_is() {
-        let node = json!({"status": {"allocatable": {"cpu": "1", "pods": "9"}}});
-        let mut coming: Vec<Requests> = ["600m", "2", "600m"].map(|cpu| Requests::of(&pod(cpu)["spec"])).into();
-        assert!(!has_room(&node, &[], &mut coming, &pod("500m")), "one of them goes here");
+        let node = Room::of(&json!({"cpu": "1", "pods": "9"}));
+        let mut coming: Vec<Requests> = ["600m", "2", "600m"].map(pod).into();
+        assert!(!has_room(node.clone(), [].iter(), &mut coming, &pod("500m")), "one of them goes here");
         assert_eq!(coming.len(), 2, "one is too large, and one has no room beside the other");
-        assert!(has_room(&node, &[], &mut coming, &pod("400m")));
+        assert!(has_room(node, [].iter(), &mut coming, &pod("400m")));
         assert_eq!(coming.len(), 1);
     }
 

@@ -1,12 +1,13 @@
 //! Moves pods to the groups that should have them: what [`dapple_plan::group::repair`] decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, misplaced, next};
+use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;
 
 use super::application::{ApplicationKey, Asking};
@@ -41,21 +42,21 @@ impl Repairs {
         let Some((desired, available)) = self.settled(at, asking, view).await? else {
             return Ok(Looked::Busy(Ended::Again(HELD)));
         };
-        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
-        let templates = self.templates(asking, view, &moves, division).await?;
         let facts =
             Facts { desired, available, pods: pods.to_vec(), stranded: view.stranded, most_away: policy.most_away };
-        let stuck = self.stuck(at, view, &moves, division.groups()).await?;
-        let fits = |pod: &PodState, group: usize| {
-            templates.contains_key(&group) && !stuck.contains(&(pod.name.clone(), group))
+        // Most looks end here: nobody need be asked where there is room for a pod that may not go anyway.
+        let known = match next(division, &facts, |_, _| true) {
+            Next::Evict(_) => self.next_with_node(at, asking, view, (division, &facts, &moves)).await?,
+            none => (none, None),
         };
-        let known = match next(division, &facts, fits) {
-            Next::Rest => {
+        let (known, needs) = match known {
+            (Next::Rest, _) => {
                 return Ok(Looked::Rest(moves.iter().map(|known| facts.pods[known.pod].name.clone()).collect()));
             }
-            Next::Wait => return Ok(Looked::Busy(Ended::Again(HELD))),
-            Next::Evict(known) => known,
+            (Next::Wait, _) => return Ok(Looked::Busy(Ended::Again(HELD))),
+            (Next::Evict(known), needs) => (known, needs),
         };
+        let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
         if let Some((before, rest)) = self.budget.futile(at, Step::Move, &stage) {
             let note = format!(
                 "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
@@ -70,37 +71,49 @@ impl Repairs {
         let to = division.groups()[known.to].clone();
         let place = from.as_ref().map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
         let note = format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name);
-        let needs = templates.get(&known.to).map(|template| (**template).clone());
+        let needs = needs.map(|template| (*template).clone());
         let (is_available, step, reason) = (state.is_available, Step::Move, "PodMoved");
         let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
         let ended = self.evict(at, asking, eviction).await?;
         Ok(Looked::Busy(ended))
     }
 
-    /// Of those groups that moves go to, the ones that have a node for a pod of the group's own edition, and what such pods are made of.
-    async fn templates(
+    /// What is done next, where groups take only pods that some node of theirs fits, and what the successor of a pod that goes is
+    /// made of: by the edition of the group that it goes to.
+    async fn next_with_node(
         &self,
+        at: &ApplicationKey,
         asking: &Asking,
         view: &View,
-        moves: &[Move],
-        division: &Division,
-    ) -> Result<BTreeMap<usize, Arc<Value>>, kube::Error> {
-        let (groups, mut found) = (division.groups(), BTreeMap::new());
+        (division, facts, moves): (&mut Division, &Facts, &[Move]),
+    ) -> Result<(Next, Option<Arc<Value>>), kube::Error> {
+        let groups = division.groups().to_vec();
         let world = World { applications: &self.applications, overrides: &self.overrides, pods: &self.stores.pods };
-        let editions = self.editions.of_owner(world, &view.owner, std::iter::once(asking), groups).await?;
-        let Some(editions) = editions else { return Ok(found) };
-        for number in moves.iter().map(|known| known.to).collect::<BTreeSet<usize>>() {
-            let group = &groups[number];
+        let editions = self.editions.of_owner(world, &view.owner, std::iter::once(asking), &groups).await?;
+        let stuck = self.stuck(at, view, moves, &groups).await?;
+        let mut full = BTreeSet::new();
+        loop {
+            let fits = |pod: &PodState, group: usize| {
+                !full.contains(&group) && !stuck.contains(&(pod.name.clone(), group))
+            };
+            let known = match next(division, facts, fits) {
+                Next::Evict(known) => known,
+                none => return Ok((none, None)),
+            };
+            let group = &groups[known.to];
             // Where no edition renders, pods wait behind the gate.
-            if editions.unrendered().contains_key(group) {
-                continue;
+            let editions = editions.as_ref().filter(|editions| !editions.unrendered().contains_key(group));
+            if let Some(editions) = editions {
+                let template = editions.template_in(&asking.labels, group, &view.template.value);
+                if self.targets(group, true).has_node_for(group, &template, None).await? {
+                    return Ok((Next::Evict(known), Some(template)));
+                }
             }
-            let template = editions.template_in(&asking.labels, group, &view.template.value);
-            if self.targets(group).has_node_for(group, &template, None).await? {
-                found.insert(number, template);
+            full.insert(known.to);
+            if is_on(Mutant::MoveWithoutTarget) {
+                return Ok((Next::Evict(known), None));
             }
         }
-        Ok(found)
     }
 
     /// Which moves the volumes of pods cannot follow. Of a few it is asked at each look, of others at the next ones: those that

@@ -31,6 +31,7 @@ use super::quiet::Quiet;
 use super::rooms::UNBOUND;
 use super::seated::{StoreSubscriptions, Stores, open_groups};
 use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
+use super::target::Read;
 use super::template::Template;
 use super::turns::Availability;
 use super::versions::Versions;
@@ -70,6 +71,8 @@ pub(super) struct Repairs {
     pub(super) budget: Budget,
     /// How often it was asked which volumes a pod has: others are asked about next.
     pub(super) asked: AtomicUsize,
+    /// What nodes had a moment ago.
+    pub(super) read: Read,
     subscriptions: StoreSubscriptions,
 }
 
@@ -142,6 +145,7 @@ impl Repairs {
             editions: Editioner::new(context.client.clone(), context.env.clone(), versions),
             budget: Budget::new(context.repair, quiet),
             asked: AtomicUsize::default(),
+            read: Read::default(),
             subscriptions,
         };
         (Arc::new(controller), queue)

@@ -147,9 +147,10 @@ impl Repairs {
         said.or_else(|| node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node)))
     }
 
-    /// Which groups have nodes for pods, beside those that are on their way.
-    pub(super) fn targets(&self, group: &str) -> Targets<'_> {
-        Targets { client: &self.client, stores: &self.stores, on_their_way: self.on_their_way(group) }
+    /// Which groups have nodes for pods, beside those that are on their way. A preview may be a second old.
+    pub(super) fn targets(&self, group: &str, is_preview: bool) -> Targets<'_> {
+        let (client, stores, read) = (&self.client, &self.stores, &self.read);
+        Targets { client, stores, read, is_preview, on_their_way: self.on_their_way(group) }
     }
 
     /// Evicts a pod, so that its owner makes another.
@@ -167,7 +168,7 @@ impl Repairs {
         // The room that there was may be somebody else's by now.
         let leaving = Some(pod).filter(|_| step == Step::Edition);
         if let Some(template) = &needs
-            && !self.targets(&to).has_node_for(&to, template, leaving).await?
+            && !self.targets(&to, false).has_node_for(&to, template, leaving).await?
         {
             if step == Step::Edition {
                 let name = &pod.meta.key.name;
