@@ -3,6 +3,7 @@
 //! One module per family, named as in every other layer.
 
 pub mod adopt;
+pub mod apart;
 pub mod backoff;
 pub mod census;
 pub mod certificate;

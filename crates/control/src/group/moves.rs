@@ -105,7 +105,8 @@ impl Repairs {
             let editions = editions.as_ref().filter(|editions| !editions.unrendered().contains_key(group));
             if let Some(editions) = editions {
                 let template = editions.template_in(&asking.labels, group, &view.template.value);
-                if self.targets(group, true).has_node_for(group, &template, None).await? {
+                let targets = self.targets(&at.key.namespace, group, true);
+                if targets.has_node_for(group, &template, &view.pods[known.pod]).await? {
                     return Ok((Next::Evict(known), Some(template)));
                 }
             }

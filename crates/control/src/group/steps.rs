@@ -147,10 +147,10 @@ impl Repairs {
         said.or_else(|| node.map(|node| all_groups_of(&self.stores.nodes, &self.stores.groups, node)))
     }
 
-    /// Which groups have nodes for pods, beside those that are on their way. A preview may be a second old.
-    pub(super) fn targets(&self, group: &str, is_preview: bool) -> Targets<'_> {
+    /// Which groups have nodes for pods of a namespace, beside those that are on their way. A preview may be a second old.
+    pub(super) fn targets<'a>(&'a self, namespace: &'a str, group: &str, is_preview: bool) -> Targets<'a> {
         let (client, stores, read) = (&self.client, &self.stores, &self.read);
-        Targets { client, stores, read, is_preview, on_their_way: self.on_their_way(group) }
+        Targets { client, stores, read, namespace, is_preview, on_their_way: self.on_their_way(group) }
     }
 
     /// Evicts a pod, so that its owner makes another.
@@ -166,9 +166,8 @@ impl Repairs {
             Err(ended) => return Ok(ended),
         };
         // The room that there was may be somebody else's by now.
-        let leaving = Some(pod).filter(|_| step == Step::Edition);
         if let Some(template) = &needs
-            && !self.targets(&to, false).has_node_for(&to, template, leaving).await?
+            && !self.targets(&at.key.namespace, &to, false).has_node_for(&to, template, pod).await?
         {
             if step == Step::Edition {
                 let name = &pod.meta.key.name;

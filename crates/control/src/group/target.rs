@@ -1,11 +1,12 @@
-//! Whether a group has a node for a pod of an application: one that is Ready, takes new pods, fits the template, and has room beside
-//! the pods that are coming.
+//! Whether a group has a node for a pod of an application: one that is Ready, takes new pods, fits the template, has room beside the
+//! pods that are coming, and runs none that keeps such a pod away.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dapple_api::kinds::{NODE, POD};
+use dapple_plan::apart::Company;
 use dapple_plan::room::{Requests, Room, has_room};
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -33,6 +34,7 @@ struct Occupied {
 struct Neighbour {
     uid: String,
     requests: Requests,
+    company: Company,
 }
 
 /// What was read of nodes a moment ago, by name: many applications may look for nodes of one group.
@@ -57,6 +59,8 @@ pub(super) struct Targets<'a> {
     pub(super) client: &'a Client,
     pub(super) stores: &'a Stores,
     pub(super) read: &'a Read,
+    /// The namespace of the pods.
+    pub(super) namespace: &'a str,
     /// Whether what was read a moment ago will do: something is done only after another look.
     pub(super) is_preview: bool,
     /// What pods ask for that were disrupted for the group, and that have not come back yet.
@@ -64,26 +68,28 @@ pub(super) struct Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// Whether a group has one, once this pod is gone, if any is to go.
+    /// Whether a group has one, once this pod is gone.
     pub(super) async fn has_node_for(
         &self,
         group: &str,
         template: &Value,
-        leaving: Option<&Pod>,
+        leaving: &Pod,
     ) -> Result<bool, kube::Error> {
         let mut nodes = fitting(self.stores, group, template);
-        let is_left = |node: &Node| leaving.is_some_and(|pod| pod.node.as_deref() == Some(node.name()));
+        let is_left = |node: &Node| leaving.node.as_deref() == Some(node.name());
         // Nobody knows which nodes they will take: the first ones, for us.
         let unbound = self.stores.pods.find(UNBOUND, group);
         let mut coming = self.on_their_way.clone();
         coming.extend(unbound.iter().map(|pod| Requests::of(&pod.asking_spec())));
         // Those first that probably have most room.
         nodes.sort_by_key(|node| (!is_left(node), self.pods_on(node), node.meta.key.name.clone()));
-        let wanted = Requests::of(&template["spec"]);
+        let (wanted, own) = (Requests::of(&template["spec"]), Company::of(self.namespace, template));
         for node in nodes.iter().take(MOST_ASKED) {
             let Some(known) = self.look(node).await? else { continue };
-            let there = known.pods.iter().filter(|pod| leaving.is_none_or(|leaving| *pod.uid != *leaving.meta.uid));
-            if has_room(known.room.clone(), there.map(|pod| &pod.requests), &mut coming, &wanted) {
+            let there = known.pods.iter().filter(|pod| *pod.uid != *leaving.meta.uid);
+            let has_room =
+                has_room(known.room.clone(), there.clone().map(|pod| &pod.requests), &mut coming, &wanted);
+            if has_room && there.clone().all(|pod| own.bears(&pod.company)) {
                 return Ok(true);
             }
         }
@@ -115,12 +121,13 @@ impl Targets<'_> {
 
 impl Neighbour {
     fn of(pod: &Value) -> Self {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        Self { uid, requests: Requests::of(&pod["spec"]) }
+        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+        let company = Company::of(text("namespace"), pod);
+        Self { uid: text("uid").to_owned(), requests: Requests::of(&pod["spec"]), company }
     }
 }
 
-/// Whether a pod takes room on its node: one that has ended does not.
+/// Whether a pod counts on its node: one that has ended does not.
 fn is_there(pod: &Value) -> bool {
     !["Succeeded", "Failed"].contains(&pod["status"]["phase"].as_str().unwrap_or_default())
 }
