@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::division::Division;
@@ -14,10 +15,9 @@ use super::application::{ApplicationKey, Asking};
 use super::budget::Step;
 use super::editions::World;
 use super::policy::Policy;
-use super::repair::{ECHO, HELD, Looked, Repairs, View};
-use super::steps::Eviction;
+use super::repair::{ECHO, HELD, Looked, NO_TARGET, Repairs, View};
+use super::steps::{Attempt, Eviction};
 use super::volumes::{Reach, Volumes};
-use crate::queue::Ended;
 
 /// Of so many pods that are to be moved it is asked which volumes they have.
 const MOST_ASKED: usize = 10;
@@ -33,15 +33,15 @@ impl Repairs {
         (division, pods): (&mut Division, &[PodState]),
     ) -> Result<Looked, kube::Error> {
         let moves = misplaced(division, pods);
+        let misplaced: BTreeSet<Arc<str>> = moves.iter().map(|known| pods[known.pod].name.clone()).collect();
         if moves.is_empty() {
-            return Ok(Looked::Rest(BTreeSet::new()));
+            return Ok(Looked::Rest { misplaced, again: None });
         }
+        let rest = |again: Duration| Ok(Looked::Rest { misplaced: misplaced.clone(), again: Some(again) });
         if let Some(wait) = self.budget.wait().or_else(|| self.budget.wait_for_groups(names(division))) {
-            return Ok(Looked::Busy(Ended::Again(wait.max(ECHO))));
+            return rest(wait.max(ECHO));
         }
-        let Some((desired, available)) = self.settled(at, asking, view).await? else {
-            return Ok(Looked::Busy(Ended::Again(HELD)));
-        };
+        let Some((desired, available)) = self.settled(at, asking, view).await? else { return rest(HELD) };
         let facts =
             Facts { desired, available, pods: pods.to_vec(), stranded: view.stranded, most_away: policy.most_away };
         // Most looks end here: nobody need be asked where there is room for a pod that may not go anyway.
@@ -50,21 +50,19 @@ impl Repairs {
             none => (none, None),
         };
         let (known, needs) = match known {
-            (Next::Rest, _) => {
-                return Ok(Looked::Rest(moves.iter().map(|known| facts.pods[known.pod].name.clone()).collect()));
-            }
-            (Next::Wait, _) => return Ok(Looked::Busy(Ended::Again(HELD))),
+            (Next::Rest, _) => return rest(NO_TARGET),
+            (Next::Wait, _) => return rest(HELD),
             (Next::Evict(known), needs) => (known, needs),
         };
         let stage = Stage { policy: (policy.meta.uid.clone(), policy.generation), desired, misplaced: moves.len() };
-        if let Some((before, rest)) = self.budget.futile(at, Step::Move, &stage) {
+        if let Some((before, for_now)) = self.budget.futile(at, Step::Move, &stage) {
             let note = format!(
                 "{} pods are not in the groups that should have them, and moving one has not helped: no more are moved for {} s",
                 before.misplaced,
-                rest.as_secs()
+                for_now.as_secs()
             );
             self.report(at, asking, "MoveDidNotHelp", note);
-            return Ok(Looked::Busy(Ended::Again(rest)));
+            return rest(for_now);
         }
         let (state, pod) = (&facts.pods[known.pod], &view.pods[known.pod]);
         let from = state.group.or(state.near.first().copied()).map(|group| division.groups()[group].clone());
@@ -74,8 +72,10 @@ impl Repairs {
         let needs = needs.map(|template| (*template).clone());
         let (is_available, step, reason) = (state.is_available, Step::Move, "PodMoved");
         let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
-        let ended = self.evict(at, asking, eviction).await?;
-        Ok(Looked::Busy(ended))
+        match self.evict(at, asking, eviction).await? {
+            Attempt::Over(ended) => Ok(Looked::Busy(ended)),
+            Attempt::Held(wait) => rest(wait),
+        }
     }
 
     /// What is done next, where groups take only pods that some node of theirs fits, and what the successor of a pod that goes is
@@ -93,9 +93,8 @@ impl Repairs {
         let stuck = self.stuck(at, view, moves, &groups).await?;
         let mut full = BTreeSet::new();
         loop {
-            let fits = |pod: &PodState, group: usize| {
-                !full.contains(&group) && !stuck.contains(&(pod.name.clone(), group))
-            };
+            let fits =
+                |pod: &PodState, group: usize| !full.contains(&group) && !stuck.contains(&(pod.name.clone(), group));
             let known = match next(division, facts, fits) {
                 Next::Evict(known) => known,
                 none => return Ok((none, None)),

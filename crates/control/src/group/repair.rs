@@ -98,10 +98,10 @@ impl View {
 
 /// What comes of a look at where pods are.
 pub(super) enum Looked {
-    /// This was done, or is waited for: nothing else is.
+    /// A pod was moved, or may have been, or the view is behind: nothing else is done.
     Busy(Ended),
-    /// Nothing can be done. These pods are not where they belong.
-    Rest(BTreeSet<Arc<str>>),
+    /// Nothing was done. These pods are not where they belong; they are looked at again after this time.
+    Rest { misplaced: BTreeSet<Arc<str>>, again: Option<Duration> },
 }
 
 impl Repairs {
@@ -307,13 +307,14 @@ impl Reconcile for Repairs {
             None => None,
         };
         let mut division = division.map(|division| (self.states(&view, &division), division));
-        let mut misplaced = BTreeSet::new();
+        let (mut misplaced, mut again) = (BTreeSet::new(), None);
         if let (Some(policy), Some((pods, division))) =
             (policy.filter(|policy| !policy.is_suspended || is_on(Mutant::SuspendedMoved)), &mut division)
         {
             match self.move_next(at, &asking, &policy, &view, (division, pods)).await? {
                 Looked::Busy(ended) => return Ok(ended),
-                Looked::Rest(found) => misplaced = found,
+                // Pods that cannot be moved now hold up no other: one may be down until it gets its edition.
+                Looked::Rest { misplaced: found, again: at_latest } => (misplaced, again) = (found, at_latest),
             }
         }
         let places = division.as_mut().map(|(pods, division)| {
@@ -324,9 +325,10 @@ impl Reconcile for Repairs {
             (division.groups().to_vec(), named.collect())
         });
         let ended = self.roll_out(at, &asking, &view, places, &misplaced).await?;
-        Ok(match ended {
-            Ended::Done if !misplaced.is_empty() => Ended::Again(NO_TARGET),
-            ended => ended,
+        Ok(match (ended, again) {
+            (Ended::Done, Some(again)) => Ended::Again(again),
+            (Ended::Again(other), Some(again)) => Ended::Again(other.min(again)),
+            (ended, _) => ended,
         })
     }
 

@@ -11,7 +11,7 @@ use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate::{MADE_FOR, group_made_for, made_for};
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::Stage;
-use dapple_plan::group::rollout::{Facts, Next};
+use dapple_plan::group::rollout::{EditionName, Facts, Next, PodEdition};
 use dapple_plan::group::running::{Way, has_images, images, way};
 use dapple_plan::health::Health;
 use dapple_plan::inplace::{STATE_ANNOTATION, Target, changed_at};
@@ -23,7 +23,7 @@ use super::editions::shown;
 use super::gates::whole;
 use super::policy::Policy;
 use super::repair::{ECHO, HELD, NO_TARGET, Repairs, View};
-use super::steps::{Disruption, Eviction};
+use super::steps::{Attempt, Disruption, Eviction};
 use super::turns::facts;
 use crate::queue::Ended;
 use crate::slim::{Key, Pod};
@@ -62,6 +62,20 @@ impl Wanted {
         Stage { policy, desired, misplaced: facts.outdated() }
     }
 
+    /// Notes which pods that are down it helps to change before the turn of their group.
+    fn note_early(&self, facts: &mut Facts, pods: &[Arc<Pod>]) {
+        let earlier: Vec<Vec<EditionName>> = self.order.iter().map(|group| self.editions.earlier(group)).collect();
+        let (of_new_pods, wanted) = (facts.held(&earlier, false), facts.wanted.clone());
+        let is_meant = |state: &PodEdition| !state.is_available && wanted[state.group] != state.edition;
+        for (state, pod) in facts.pods.iter_mut().zip(pods).filter(|(state, _)| is_meant(state)) {
+            let is_had_here = || {
+                !self.evicts || self.editions.is_had_in_place(pod.annotations.get(EDITION), &self.order[state.group])
+            };
+            let is_had_anew = of_new_pods[state.group].as_ref().is_none_or(|edition| *edition != state.edition);
+            state.helps_early = is_had_anew || is_had_here();
+        }
+    }
+
     /// Whether a running pod has all of its edition that it can be given, though that is not all.
     fn is_left(&self, pod: &Pod, group: &str) -> bool {
         if self.evicts || self.editions.is_had_in_place(pod.annotations.get(EDITION), group) {
@@ -97,8 +111,10 @@ impl Repairs {
         known.retain(|pod| is_touched(pod) || !is_out_of_reach(pod));
         let group_of = |pod: &Pod| wanted.places.get(&pod.meta.key.name).cloned();
         let (mut facts, pods) = facts(&known, (&wanted.order, &group_of), &wanted.editions, view.available);
+        wanted.note_early(&mut facts, &pods);
         for (state, pod) in facts.pods.iter_mut().zip(&pods) {
-            state.is_left |= misplaced.contains(&state.name) || wanted.is_left(pod, &wanted.order[state.group]);
+            state.is_to_move = misplaced.contains(&state.name);
+            state.is_left |= wanted.is_left(pod, &wanted.order[state.group]);
         }
         if facts.is_done() || wanted.policy.as_ref().is_some_and(|policy| policy.is_suspended) {
             return Ok(Ended::Done);
@@ -298,7 +314,7 @@ impl Repairs {
         let is_available = view.available.has(pod);
         let (step, reason) = (Step::Edition, "EditionChanged");
         let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
-        self.evict(at, asking, eviction).await
+        self.evict(at, asking, eviction).await.map(Attempt::ended)
     }
 
     /// Says that no pod gets anything but images, if the policy says more.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dapple_api::kinds::NATIVE_DAEMON_SET;
 use dapple_plan::group::open::{LATELY, PodSince, Taken, held, lost_since, still_open, unanswered};
@@ -57,17 +58,34 @@ pub(super) struct Eviction<'a> {
     pub(super) note: String,
 }
 
+/// What has come of a step.
+pub(super) enum Attempt {
+    /// It was taken, or may have been, or the pod is another one by now: nothing else is done.
+    Over(Ended),
+    /// It was not: something else has to end first, for which so long is waited.
+    Held(Duration),
+}
+
+impl Attempt {
+    pub(super) fn ended(self) -> Ended {
+        match self {
+            Self::Over(ended) => ended,
+            Self::Held(wait) => Ended::Again(wait),
+        }
+    }
+}
+
 impl Repairs {
-    /// Waits for the turn to disrupt a pod: what was done before is counted then. Or says how the look ends without it.
+    /// Waits for the turn to disrupt a pod: what was done before is counted then. Or says how long there is none.
     async fn turn(
         &self,
         at: &ApplicationKey,
         asking: &Asking,
         Disruption { is_available, to, .. }: Disruption<'_>,
-    ) -> Result<MutexGuard<'_, ()>, Ended> {
+    ) -> Result<MutexGuard<'_, ()>, Duration> {
         let turn = self.budget.turn().await;
         if let Some(wait) = self.budget.wait() {
-            return Err(Ended::Again(wait.max(ECHO)));
+            return Err(wait.max(ECHO));
         }
         let mut lost = self.lost_in(to);
         lost.remove(at);
@@ -83,7 +101,7 @@ impl Repairs {
             );
             self.report(at, asking, "GroupUnwell", note);
         }
-        Err(Ended::Again(HELD))
+        Err(HELD)
     }
 
     /// The applications that have lost a pod in a group lately, and since when.
@@ -159,11 +177,11 @@ impl Repairs {
         at: &ApplicationKey,
         asking: &Asking,
         eviction: Eviction<'_>,
-    ) -> Result<Ended, kube::Error> {
+    ) -> Result<Attempt, kube::Error> {
         let Eviction { pod, is_available, step, from, to, needs, stage, reason, note } = eviction;
         let _turn = match self.turn(at, asking, Disruption { pod, is_available, to: &to }).await {
             Ok(turn) => turn,
-            Err(ended) => return Ok(ended),
+            Err(wait) => return Ok(Attempt::Held(wait)),
         };
         // The room that there was may be somebody else's by now.
         if let Some(template) = &needs
@@ -174,7 +192,7 @@ impl Repairs {
                 let note = format!("pod {name} lacks the edition of group {to:?}, which has no node for another");
                 self.report(at, asking, "EditionWaits", note);
             }
-            return Ok(Ended::Again(NO_TARGET));
+            return Ok(Attempt::Held(NO_TARGET));
         }
         let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
         let (second, before) = (self.env.now().as_second(), self.ids_in(at, &to));
@@ -195,7 +213,7 @@ impl Repairs {
                     Step::Edition => self.counted.changed(),
                 }
                 self.report(at, asking, reason, note);
-                Ok(Ended::Again(PACE))
+                Ok(Attempt::Over(Ended::Again(PACE)))
             }
             outcome => self.refused(at, asking, pod, outcome),
         }
@@ -216,11 +234,11 @@ impl Repairs {
         if restarts {
             match self.turn(at, asking, disruption).await {
                 Ok(turn) => _turn = Some(turn),
-                Err(ended) => return Ok(ended),
+                Err(wait) => return Ok(Ended::Again(wait)),
             }
             match writer.try_evict(&pod.meta).await {
                 Outcome::Gone => {}
-                outcome => return self.refused(at, asking, pod, outcome),
+                outcome => return self.refused(at, asking, pod, outcome).map(Attempt::ended),
             }
         }
         let taken = Taken { at: self.env.now().as_second(), before: self.ids_in(at, to) };
@@ -244,13 +262,19 @@ impl Repairs {
                 if let Outcome::Unknown(_) = outcome {
                     self.budget.note_doubt(pod);
                 }
-                self.refused(at, asking, pod, outcome)
+                self.refused(at, asking, pod, outcome).map(Attempt::ended)
             }
         }
     }
 
     /// What follows from a disruption of a pod that was not done.
-    fn refused(&self, at: &ApplicationKey, asking: &Asking, pod: &Pod, outcome: Outcome) -> Result<Ended, kube::Error> {
+    fn refused(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        pod: &Pod,
+        outcome: Outcome,
+    ) -> Result<Attempt, kube::Error> {
         match outcome {
             Outcome::Refused(kube::Error::Api(status)) if status.code == 429 => {
                 self.counted.refused();
@@ -259,11 +283,11 @@ impl Repairs {
                     pod.meta.key.name, status.message
                 );
                 self.report(at, asking, "MoveRefused", note);
-                Ok(Ended::Again(REFUSED))
+                Ok(Attempt::Held(REFUSED))
             }
             Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
             // It is another one by now.
-            _ => Ok(Ended::Again(ECHO)),
+            _ => Ok(Attempt::Over(Ended::Again(ECHO))),
         }
     }
 

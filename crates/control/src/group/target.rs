@@ -69,12 +69,7 @@ pub(super) struct Targets<'a> {
 
 impl Targets<'_> {
     /// Whether a group has one, once this pod is gone.
-    pub(super) async fn has_node_for(
-        &self,
-        group: &str,
-        template: &Value,
-        leaving: &Pod,
-    ) -> Result<bool, kube::Error> {
+    pub(super) async fn has_node_for(&self, group: &str, template: &Value, leaving: &Pod) -> Result<bool, kube::Error> {
         let mut nodes = fitting(self.stores, group, template);
         let is_left = |node: &Node| leaving.node.as_deref() == Some(node.name());
         // Nobody knows which nodes they will take: the first ones, for us.
@@ -87,8 +82,7 @@ impl Targets<'_> {
         for node in nodes.iter().take(MOST_ASKED) {
             let Some(known) = self.look(node).await? else { continue };
             let there = known.pods.iter().filter(|pod| *pod.uid != *leaving.meta.uid);
-            let has_room =
-                has_room(known.room.clone(), there.clone().map(|pod| &pod.requests), &mut coming, &wanted);
+            let has_room = has_room(known.room.clone(), there.clone().map(|pod| &pod.requests), &mut coming, &wanted);
             if has_room && there.clone().all(|pod| own.bears(&pod.company)) {
                 return Ok(true);
             }

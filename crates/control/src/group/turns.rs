@@ -108,6 +108,8 @@ pub(super) fn facts(
             edition: pod.annotations.get_shared(EDITION),
             is_available,
             is_left: is_protected(pod),
+            is_to_move: false,
+            helps_early: false,
         });
         known.push(pod.clone());
     }

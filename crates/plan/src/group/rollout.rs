@@ -1,7 +1,8 @@
 //! Which pod of an application gets the edition of its group next, after its OverridePolicy has changed.
 //!
 //! Groups come one after another, and in each the first pod alone. Invariants, whatever the facts are:
-//! - No group is begun before all pods of the groups before it have their edition and are available.
+//! - No group is begun before all pods of the groups before it have their edition and are available. A pod that is down may get its
+//!   edition sooner: it may be what makes it well, and where it is down all others wait for it.
 //! - An available pod is changed only while fewer pods of the application than allowed are unavailable, whatever made them so; the
 //!   first of a group only while none is.
 //! - While a pod that has its edition is unavailable, no more are changed than allowed: an edition that does harm takes one pod.
@@ -29,6 +30,10 @@ pub struct PodEdition {
     pub is_available: bool,
     /// Whether it is left as it is: somebody has said that it must not be disturbed, or nothing can change it.
     pub is_left: bool,
+    /// Whether it is to be moved: it is left as it is, since another comes in its place that has its edition.
+    pub is_to_move: bool,
+    /// Whether it helps to change it before the turn of its group: where it runs, or since a new pod of the group has another edition.
+    pub helps_early: bool,
 }
 
 /// An application, and the editions that its pods should have.
@@ -57,7 +62,8 @@ pub enum Next {
 
 impl Facts {
     fn is_outdated(&self, pod: &PodEdition) -> bool {
-        !pod.is_left && self.wanted.get(pod.group).is_some_and(|wanted| *wanted != pod.edition)
+        let is_left = pod.is_left || pod.is_to_move;
+        !is_left && self.wanted.get(pod.group).is_some_and(|wanted| *wanted != pod.edition)
     }
 
     /// Whether every pod has its edition, but for those that are left as they are.
@@ -74,7 +80,15 @@ impl Facts {
 
     /// Pods that have their edition and are unavailable.
     pub fn updated_down(&self) -> impl Iterator<Item = &PodEdition> {
-        self.pods.iter().filter(|pod| !pod.is_available && !self.is_outdated(pod))
+        self.pods.iter().filter(|pod| !pod.is_available && !pod.is_to_move && !self.is_outdated(pod))
+    }
+
+    /// How many may be away when a pod of a group is changed.
+    fn most_away_in(&self, group: usize) -> usize {
+        // The first of a group shows whether its edition is any good.
+        let shows = |pod: &PodEdition| pod.is_available && !pod.is_to_move && !self.is_outdated(pod);
+        let has_begun = self.pods.iter().any(|pod| pod.group == group && shows(pod));
+        if has_begun { self.most_away } else { 1 }
     }
 
     /// The group whose turn it is, by its place in the order: the first that is not done. New pods of it and of those before it get
@@ -110,23 +124,47 @@ impl Facts {
     pub fn next(&self) -> Next {
         let outdated = self.pods.iter().enumerate().filter(|(_, pod)| self.is_outdated(pod));
         let Some(group) = outdated.clone().map(|(_, pod)| pod.group).min() else { return Next::Rest };
-        // Pods that should be well and are not: those of groups that are done, and those that were changed.
-        let updated_down = self.updated_down().count();
         let all_down = self.others_down + self.pods.iter().filter(|pod| !pod.is_available).count();
-        let has_begun = self.pods.iter().any(|pod| pod.group == group && !self.is_outdated(pod) && pod.is_available);
-        // The first of a group shows whether its edition is any good.
-        let most_away = if has_begun { self.most_away } else { 1 };
+        let most_away = self.most_away_in(group);
         let mut own: Vec<(usize, &PodEdition)> = outdated.filter(|(_, pod)| pod.group == group).collect();
         own.sort_by_key(|(_, pod)| (pod.is_available, pod.name.clone()));
-        let may_go = |pod: &PodEdition| {
-            let away = if pod.is_available { all_down } else { self.others_down + updated_down };
-            away < most_away || is_on(Mutant::EditionWithoutBudget)
-        };
+        let away = [self.away_from_down(), all_down];
+        let may_go = |pod: &PodEdition| is_within(away[usize::from(pod.is_available)], most_away);
         match own.into_iter().find(|(_, pod)| may_go(pod)) {
             Some((number, _)) => Next::Change(number),
-            None => Next::Wait,
+            None => self.next_down(|_| true).unwrap_or(Next::Wait),
         }
     }
+
+    /// How many are away that a pod has to wait for which is down itself: those that should be well and are not. Pods that are to be
+    /// moved wait for it themselves.
+    fn away_from_down(&self) -> usize {
+        self.others_down + self.updated_down().count()
+    }
+
+    /// The pod that is down and gets its edition next, whatever its group's turn. `is_meant` says which are asked about, by their
+    /// places. None if there is none that it helps.
+    #[must_use]
+    pub fn next_down(&self, is_meant: impl Fn(usize) -> bool) -> Option<Next> {
+        let down =
+            self.pods.iter().enumerate().filter(|(number, pod)| {
+                !pod.is_available && pod.helps_early && self.is_outdated(pod) && is_meant(*number)
+            });
+        let mut first_of: BTreeMap<usize, (&str, usize)> = BTreeMap::new();
+        for (number, pod) in down {
+            let found = (&*pod.name, number);
+            first_of.entry(pod.group).and_modify(|first| *first = found.min(*first)).or_insert(found);
+        }
+        let away = self.away_from_down();
+        let next = first_of.iter().find(|(group, _)| is_within(away, self.most_away_in(**group)));
+        let next = next.map(|(_, (_, number))| Next::Change(*number));
+        next.or((!first_of.is_empty()).then_some(Next::Wait))
+    }
+}
+
+/// Whether another pod may be changed while so many are away.
+fn is_within(away: usize, most_away: usize) -> bool {
+    away < most_away || is_on(Mutant::EditionWithoutBudget)
 }
 
 #[cfg(test)]

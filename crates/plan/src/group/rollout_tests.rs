@@ -16,6 +16,8 @@ fn pod(number: usize, group: usize, edition: usize) -> PodEdition {
         edition: name(edition),
         is_available: true,
         is_left: false,
+        is_to_move: false,
+        helps_early: false,
     }
 }
 
@@ -66,6 +68,47 @@ fn what_is_down_goes_first_and_a_fix_reaches_it() {
     known.others_down = 0;
     known.pods[1].is_left = true;
     assert_eq!(known.next(), Next::Wait);
+}
+
+#[test]
+fn pods_that_are_to_be_moved_hold_up_no_correction() {
+    let mut known = facts(&[3, 3], &[(0, 1), (1, 2), (0, 3)]);
+    known.pods[0].is_to_move = true;
+    known.pods[1].is_available = false;
+    assert_eq!(known.next(), Next::Change(1), "the edition before has broken it");
+    // One that is down waits to be moved until the other is well, and is not waited for.
+    known.pods[0].is_available = false;
+    assert_eq!(known.next(), Next::Change(1));
+    known.pods[1].is_available = true;
+    assert_eq!(known.next(), Next::Wait, "what is available waits for all");
+    known.pods[1].edition = name(3);
+    assert_eq!(known.next(), Next::Rest, "the other gets no edition where it is");
+}
+
+#[test]
+fn a_correction_reaches_what_is_down_before_the_turn_of_its_group() {
+    // The edition before was fine for the first group, and broke a pod of the second.
+    let mut known = facts(&[3, 3], &[(0, 2), (0, 2), (1, 2), (1, 1)]);
+    known.pods[2].is_available = false;
+    assert_eq!(known.next(), Next::Wait, "it would only be made anew as it is");
+    known.pods[2].helps_early = true;
+    assert_eq!((known.turn(), known.next()), (0, Next::Change(2)));
+    known.pods[2].edition = name(3);
+    assert_eq!(known.next(), Next::Wait, "until it is available");
+    known.pods[2].is_available = true;
+    assert_eq!(known.next(), Next::Change(0), "groups come in their order again");
+}
+
+#[test]
+fn of_some_pods_only_those_that_are_down_are_asked_about() {
+    let mut known = facts(&[3], &[(0, 2), (0, 2), (0, 2)]);
+    known.pods.iter_mut().for_each(|pod| pod.helps_early = true);
+    assert_eq!(known.next_down(|_| true), None, "what is available is not touched");
+    (known.pods[0].is_available, known.pods[1].is_available) = (false, false);
+    assert_eq!(known.next_down(|pod| pod > 0), Some(Next::Change(1)));
+    known.pods[1].edition = name(3);
+    assert_eq!(known.next_down(|_| true), Some(Next::Wait), "one after another");
+    assert_eq!(known.next_down(|pod| pod > 1), None);
 }
 
 #[test]
@@ -130,5 +173,28 @@ proptest! {
             (pod.edition, pod.is_available) = (name(2), false);
         }
         prop_assert_eq!(known.pods.iter().filter(|pod| !pod.is_available).count(), 1);
+    }
+
+    /// Whatever is down, is to be moved or left: no more of what is available is lost than may be away, and no more pods are changed,
+    /// if every edition does harm.
+    #[test]
+    fn corrections_do_no_more_harm_than_allowed(
+        placed in vec((0..3_usize, 0..3_usize, any::<bool>(), 0..4_u8), 1..30),
+        most_away in 1..4_usize,
+    ) {
+        let editions: Vec<(usize, usize)> = placed.iter().map(|(group, edition, ..)| (*group, *edition)).collect();
+        let mut known = Facts { most_away, ..facts(&[2, 2, 2], &editions) };
+        for (pod, (_, _, is_available, kind)) in known.pods.iter_mut().zip(&placed) {
+            pod.is_available = *is_available;
+            (pod.is_to_move, pod.is_left, pod.helps_early) = (*kind == 1, *kind == 2, *kind == 3);
+        }
+        let mut changed = 0;
+        while let Next::Change(number) = known.next() {
+            let pod = &mut known.pods[number];
+            prop_assert!(!pod.is_to_move && !pod.is_left);
+            (pod.edition, pod.is_available) = (name(2), false);
+            changed += 1;
+            prop_assert!(changed <= most_away);
+        }
     }
 }
