@@ -168,6 +168,12 @@ impl Applications {
         all.iter().flat_map(of_kind).collect()
     }
 
+    /// All pods of nobody's that have a label of policies.
+    pub(super) fn pods_labelled(&self) -> Vec<ApplicationKey> {
+        let pods = self.pods.all_under(PODS_LABELLED);
+        pods.iter().map(|pod| ApplicationKey { kind: POD, key: pod.meta.key.clone() }).collect()
+    }
+
     /// The namespaces in which something has a label of policies.
     pub(super) fn namespaces(&self) -> BTreeSet<Arc<str>> {
         let all = self.workloads.all();

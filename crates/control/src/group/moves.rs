@@ -68,7 +68,12 @@ impl Repairs {
         let from = state.group.or(state.near.first().copied()).map(|group| division.groups()[group].clone());
         let to = division.groups()[known.to].clone();
         let place = from.as_ref().map_or_else(|| "no listed group".to_owned(), |from| format!("group {from:?}"));
-        let note = format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name);
+        let note = match state.is_stale && from.as_ref() == Some(&to) {
+            true => {
+                format!("pod {} was evicted: it waited for nodes that its {place} does not have", pod.meta.key.name)
+            }
+            false => format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name),
+        };
         let needs = needs.map(|template| (*template).clone());
         let (is_available, step, reason) = (state.is_available, Step::Move, "PodMoved");
         let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };

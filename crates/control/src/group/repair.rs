@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, POD};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
@@ -25,12 +25,12 @@ use super::application::{Applicant, ApplicationKey, Applications, Asking, is_ser
 use super::budget::Budget;
 use super::editions::Editioner;
 use super::metrics::GroupMetrics;
-use super::owner::{OwnerKey, UNWELL};
+use super::owner::{OwnerKey, UNWELL, is_live};
 use super::policy::Policy;
 use super::quiet::Quiet;
 use super::rooms::UNBOUND;
 use super::seated::{StoreSubscriptions, Stores, open_groups};
-use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
+use super::standing::{Standing, is_rolling_out, is_stale, owners_of_pods, pods_of_application, state_of, stranded};
 use super::target::Read;
 use super::template::Template;
 use super::turns::Availability;
@@ -151,7 +151,7 @@ impl Repairs {
         (Arc::new(controller), queue)
     }
 
-    /// Whether pods of an application are moved and changed at all.
+    /// Whether policies are asked for in its name.
     fn is_served(&self, at: &ApplicationKey, asking: &Asking) -> bool {
         let topmost = match self.applications.application_of(asking) {
             Applicant::Is(application) => Some(application),
@@ -159,7 +159,6 @@ impl Repairs {
             Applicant::Unknown => None,
         };
         topmost.is_some_and(|topmost| topmost.meta.uid == asking.meta.uid)
-            && self.has_running_pods_changed(at.kind)
             && !asking.is_terminating()
             && is_served(&at.key.namespace, &self.own_namespace)
     }
@@ -177,6 +176,7 @@ impl Repairs {
         let kind = owner.uid().and_then(|uid| self.applications.by_uid(&at.key.namespace, uid)).map(|(kind, _)| kind);
         let Some(kind) = kind else { return Ok(Err(Ended::Again(HELD))) };
         if !self.has_running_pods_changed(kind) {
+            self.tell_stale(at, asking, &pods);
             return Ok(Err(Ended::Done));
         }
         if self.budget.is_behind(&pods, &self.stores.pods) {
@@ -208,6 +208,21 @@ impl Repairs {
                 "its pods are of {workloads} workloads below it, or revisions: none is moved or changed until all are of one"
             );
             self.report(at, asking, "SeveralWorkloads", note);
+        }
+    }
+
+    /// Says of which pods nobody would make others that wait for nodes which their group does not have any more.
+    fn tell_stale(&self, at: &ApplicationKey, asking: &Asking, pods: &[Arc<Pod>]) {
+        let mut stale = pods.iter().filter(|pod| is_stale(&self.stores, pod));
+        if let Some(pod) = stale.next() {
+            let others = stale.count();
+            let besides = if others > 0 { format!(", and {others} others,") } else { String::new() };
+            let note = format!(
+                "pod {}{besides} waits for nodes that its group selected when it was placed, and does not any more; none is made in \
+                 place of such a pod, so it is left to you: delete it, or make it anew",
+                pod.meta.key.name
+            );
+            self.report(at, asking, "SelectorOutdated", note);
         }
     }
 
@@ -294,6 +309,12 @@ impl Reconcile for Repairs {
         };
         if let Some(rest) = self.budget.note_look(at) {
             return Ok(Ended::Again(rest));
+        }
+        if !self.has_running_pods_changed(at.kind) {
+            let own = self.stores.pods.get(&at.key).filter(|pod| at.kind == POD && is_live(pod));
+            let below = pods_of_application(&self.applications, &self.stores.pods, &at.key.namespace, &asking);
+            self.tell_stale(at, &asking, &own.into_iter().chain(below).collect::<Vec<_>>());
+            return Ok(Ended::Done);
         }
         let view = match self.view(at, &asking).await? {
             Ok(view) => view,

@@ -120,7 +120,7 @@ impl Stores {
     }
 
     /// What pods of a group select their nodes by; none if there is no such group.
-    fn selector(&self, group: &str) -> Option<BTreeMap<String, String>> {
+    pub(super) fn selector(&self, group: &str) -> Option<BTreeMap<String, String>> {
         self.groups.get(&Key::new("", group)).map(|found| selector(group, &found.spec))
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dapple_api::kinds::KindInfo;
 use dapple_plan::group::costs::seat_of;
 use dapple_plan::group::division::Division;
-use dapple_plan::group::placing::GATE;
+use dapple_plan::group::placing::{GATE, is_for_group};
 use dapple_plan::group::repair::PodState;
 use dapple_plan::group::standing::PROTECTED;
 pub(super) use dapple_plan::group::standing::is_rolling_out;
@@ -63,7 +63,15 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
         is_available: standing.available.has(pod),
         is_gated: is_gated(pod),
         is_protected: is_protected(pod),
+        is_stale: is_stale(standing.stores, pod),
     }
+}
+
+/// Whether a pod that was placed has no node, and waits for others than its group has by now.
+pub(super) fn is_stale(stores: &Stores, pod: &Pod) -> bool {
+    let said = pod.labels.get(GATE).filter(|_| !pod.is_bound && !is_gated(pod));
+    let selector = said.and_then(|group| stores.selector(&group.to_ascii_lowercase()));
+    selector.is_some_and(|selector| !is_for_group(&pod.node_selector, &selector))
 }
 
 /// Whether somebody has said that a pod must not be evicted.

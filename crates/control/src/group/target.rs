@@ -75,7 +75,8 @@ impl Targets<'_> {
         // Nobody knows which nodes they will take: the first ones, for us.
         let unbound = self.stores.pods.find(UNBOUND, group);
         let mut coming = self.on_their_way.clone();
-        coming.extend(unbound.iter().map(|pod| Requests::of(&pod.asking_spec())));
+        let others = unbound.iter().filter(|pod| pod.meta.uid != leaving.meta.uid);
+        coming.extend(others.map(|pod| Requests::of(&pod.asking_spec())));
         // Those first that probably have most room.
         nodes.sort_by_key(|node| (!is_left(node), self.pods_on(node), node.meta.key.name.clone()));
         let (wanted, own) = (Requests::of(&template["spec"]), Company::of(self.namespace, template));

@@ -78,7 +78,7 @@ pub(super) fn on_group(applications: &Arc<Applications>, waker: Waker) -> impl F
     move |change| {
         let (Change::Object { old, new, .. }, Some(applications)) = (change, applications.upgrade()) else { return };
         if old.as_ref().map(|group| &group.spec) != new.as_ref().map(|group| &group.spec) {
-            applications.labelled().into_iter().for_each(|at| waker.add(at));
+            applications.labelled().into_iter().chain(applications.pods_labelled()).for_each(|at| waker.add(at));
         }
     }
 }

@@ -130,6 +130,12 @@ pub fn selector(group: &str, spec: &NodeGroupSpec) -> BTreeMap<String, String> {
     BTreeMap::from([(label::label(group), label::VALUE.to_owned())])
 }
 
+/// Whether a pod that selects its nodes by these labels goes to nodes of a group alone.
+#[must_use]
+pub fn is_for_group(own: &dyn Labels, selector: &BTreeMap<String, String>) -> bool {
+    selector.iter().all(|(key, value)| own.get(key) == Some(value))
+}
+
 /// The pods of one owner revision under one policy.
 #[derive(Debug)]
 pub struct Placing {

@@ -9,6 +9,7 @@
 //! All of it is read from the cluster, so that a new leader decides the same.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::division::Division;
@@ -38,6 +39,9 @@ pub struct PodState {
     pub is_gated: bool,
     /// Whether somebody has said that it must not be evicted.
     pub is_protected: bool,
+    /// Whether it has no node, and waits for others than its group has by now: the group selects its nodes by other labels than it did
+    /// when the pod was placed, and no pod that is placed can be told so.
+    pub is_stale: bool,
 }
 
 /// An application.
@@ -60,7 +64,7 @@ pub struct Facts {
 pub struct Move {
     /// The pod, by its place in the facts.
     pub pod: usize,
-    /// The group that should have it, by its place in the policy.
+    /// The group that should have it, by its place in the policy: its own if it waits for nodes that this does not have any more.
     pub to: usize,
 }
 
@@ -96,7 +100,8 @@ impl Stage {
     }
 }
 
-/// Which pods are not where they belong, and where each should be. As many as the counts differ from the shares, and no more.
+/// Which pods are not where they belong, and where each should be. As many as the counts differ from the shares, and no more, but for
+/// those that wait for nodes which their group does not have any more.
 #[must_use]
 pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     let placed: Vec<usize> = (0..pods.len()).filter(|pod| !pods[*pod].is_gated).collect();
@@ -104,7 +109,7 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
         let belongs = |pod: usize| {
             let to = division.group_at(pods[pod].ordinal?)?;
             let is_there = pods[pod].group == Some(to) || pods[pod].near.contains(&to);
-            (!is_there).then_some(Move { pod, to })
+            (!is_there || pods[pod].is_stale).then_some(Move { pod, to })
         };
         return placed.into_iter().filter_map(belongs).collect();
     }
@@ -124,7 +129,11 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     }
     let short =
         (0..counts.len()).flat_map(|group| std::iter::repeat_n(group, wanted[group].saturating_sub(counts[group])));
-    leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect()
+    let mut moves: Vec<Move> = leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect();
+    let moved: BTreeSet<usize> = moves.iter().map(|known| known.pod).collect();
+    let stale = placed.into_iter().filter(|pod| pods[*pod].is_stale && !moved.contains(pod));
+    moves.extend(stale.filter_map(|pod| Some(Move { pod, to: groups[pod]? })));
+    moves
 }
 
 /// The group that each pod counts for, by its place in the policy.

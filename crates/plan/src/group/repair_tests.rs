@@ -32,6 +32,7 @@ fn pod(number: usize, group: Option<usize>) -> PodState {
         is_available: true,
         is_gated: false,
         is_protected: false,
+        is_stale: false,
     }
 }
 
@@ -75,6 +76,32 @@ fn an_ordinal_belongs_to_the_group_of_its_seat() {
     // Seats 1, 2 and 3 are of groups 0, 1 and 0.
     let moves = misplaced(&mut weights(&[2, 3]), &set);
     assert_eq!(moves, [Move { pod: 0, to: 0 }]);
+}
+
+#[test]
+fn a_pod_that_waits_for_nodes_its_group_does_not_have_any_more_is_made_anew_for_its_group() {
+    let (a, b) = (Some(0), Some(1));
+    let mut division = weights(&[2, 3]);
+    let mut all = pods(&[a, b, a, b, b]);
+    for pod in [1, 3] {
+        (all[pod].is_stale, all[pod].is_available) = (true, false);
+    }
+    assert_eq!(misplaced(&mut division, &all), [Move { pod: 1, to: 1 }, Move { pod: 3, to: 1 }]);
+    // One after another, and the next when the successor of the last is available.
+    assert_eq!(next(&mut division, &facts(all.clone()), |_, _| true), Next::Evict(Move { pod: 1, to: 1 }));
+    all[1].is_stale = false;
+    assert_eq!(next(&mut division, &facts(all.clone()), |_, _| true), Next::Wait);
+    all[1].is_available = true;
+    assert_eq!(next(&mut division, &facts(all.clone()), |_, _| true), Next::Evict(Move { pod: 3, to: 1 }));
+    assert_eq!(next(&mut division, &facts(all.clone()), |_, _| false), Next::Rest, "there is no node that fits");
+    // Where its group has too many pods, it goes to the one that lacks one.
+    all[0].group = b;
+    assert_eq!(misplaced(&mut division, &all), [Move { pod: 3, to: 0 }]);
+    all.iter_mut().enumerate().for_each(|(number, pod)| (pod.ordinal, pod.group) = (Some(number), b));
+    let numbered = misplaced(&mut division, &all);
+    assert!(numbered.contains(&Move { pod: 3, to: 0 }) && !numbered.contains(&Move { pod: 4, to: 1 }), "{numbered:?}");
+    all[4].is_stale = true;
+    assert!(misplaced(&mut division, &all).contains(&Move { pod: 4, to: 1 }));
 }
 
 #[test]

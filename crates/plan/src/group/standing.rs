@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::costs::SEAT;
 use super::division::Division;
 use super::edition::{EDITION, Edition};
-use super::placing::{GATE, selector};
+use super::placing::{GATE, is_for_group, selector};
 use super::repair::PodState;
 use super::workload::Groups;
 use crate::mutant::{Mutant, is_on};
@@ -43,6 +43,8 @@ pub struct Around<'a> {
     pub division: &'a Division,
     /// The groups of the cluster, and their nodes.
     pub groups: &'a Groups,
+    /// What the nodes of a group are selected by; none if there is no such group.
+    pub selector_of: &'a dyn Fn(&str) -> Option<BTreeMap<String, String>>,
     /// The kind that controls them, empty if nothing does.
     pub owner_kind: &'a str,
     /// The number of the first, where their owner numbers them.
@@ -60,6 +62,7 @@ pub fn state_of(pod: &Value, around: &Around<'_>) -> PodState {
     let node = pod["spec"]["nodeName"].as_str().filter(|_| said.is_none());
     let is_on =
         |group: &str| node.is_some_and(|node| around.groups.get(group).is_some_and(|nodes| nodes.contains(node)));
+    let selector = said.filter(|_| pod["spec"]["nodeName"].is_null() && !is_gated(pod)).and_then(around.selector_of);
     let number = number_label(around.owner_kind).and_then(label);
     PodState {
         name: pod["metadata"]["name"].as_str().unwrap_or_default().into(),
@@ -71,7 +74,14 @@ pub fn state_of(pod: &Value, around: &Around<'_>) -> PodState {
         is_available: is_ready(pod),
         is_gated: is_gated(pod),
         is_protected: PROTECTED.iter().any(|(key, value)| annotation(key) == Some(value)),
+        is_stale: selector.is_some_and(|selector| !is_for_group(&node_selector(pod), &selector)),
     }
+}
+
+/// What a pod selects its nodes by.
+fn node_selector(pod: &Value) -> BTreeMap<String, String> {
+    let entries = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 /// Whether a pod waits behind our gate.
@@ -168,7 +178,14 @@ mod tests {
         let spec = json!({"staticWeightList": [{"nodeGroupNames": ["a", "b"], "weight": 1}]});
         let division = Division::of(&serde_json::from_value(spec).expect("a policy")).expect("a division");
         let groups = Groups::from([("b".to_owned(), ["n1".to_owned()].into())]);
-        let around = Around { division: &division, groups: &groups, owner_kind: "StatefulSet", start: 3 };
+        let selector_of = |group: &str| (group == "a").then(|| BTreeMap::from([("place".to_owned(), "a".to_owned())]));
+        let around = Around {
+            division: &division,
+            groups: &groups,
+            selector_of: &selector_of,
+            owner_kind: "StatefulSet",
+            start: 3,
+        };
         let mut pod = json!({"metadata": {"name": "p", "labels": {"apps.kubernetes.io/pod-index": "5"},
             "annotations": {SEAT: "7", "karpenter.sh/do-not-disrupt": "true"}},
             "spec": {"nodeName": "n1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
@@ -179,6 +196,21 @@ mod tests {
         pod["spec"]["schedulingGates"] = json!([{"name": GATE}]);
         let state = state_of(&pod, &around);
         assert_eq!((state.group, state.near, state.is_gated), (Some(0), Vec::new(), true));
+        assert!(!state.is_stale);
+        // It is placed, and has no node yet.
+        pod["metadata"]["labels"][GATE] = "a".into();
+        for field in ["schedulingGates", "nodeName"] {
+            pod["spec"][field] = Value::Null;
+        }
+        let is_stale = |selector: Value| {
+            pod["spec"]["nodeSelector"] = selector;
+            state_of(&pod, &around).is_stale
+        };
+        let found = [json!(null), json!({"place": "b"}), json!({"place": "a", "disk": "ssd"})].map(is_stale);
+        assert_eq!(found, [true, true, false]);
+        pod["spec"]["nodeSelector"] = json!({"place": "b"});
+        pod["metadata"]["labels"][GATE] = "b".into();
+        assert!(!state_of(&pod, &around).is_stale, "that group is not there");
     }
 
     #[test]

@@ -22,6 +22,7 @@ fn pod(name: &str, group: Option<usize>) -> PodState {
         is_available: true,
         is_gated: false,
         is_protected: false,
+        is_stale: false,
     }
 }
 

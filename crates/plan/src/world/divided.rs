@@ -48,10 +48,11 @@ impl World {
         let mut division = Division::of(&policy.spec)?;
         let start = workload.pointer("/spec/ordinals/start").and_then(Value::as_u64);
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
-        let groups = self.groups();
+        let (groups, selector_of) = (self.groups(), |group: &str| self.selector_of_group(group));
         let live: Vec<&Value> = pods.iter().filter(|pod| is_live(pod)).collect();
         let states: Vec<PodState> = {
-            let around = Around { division: &division, groups: &groups, owner_kind: kind.kind, start };
+            let owner_kind = kind.kind;
+            let around = Around { division: &division, groups: &groups, selector_of: &selector_of, owner_kind, start };
             live.iter().map(|pod| state_of(pod, &around)).collect()
         };
         let revisions: BTreeSet<String> = live.iter().map(|pod| revision_of(pod)).collect();

@@ -123,13 +123,13 @@ impl World {
             let name = labels.get(Pair::Propagation.required()).cloned().unwrap_or_default();
             return held(inquiry, application, Pair::Propagation, &name, asked);
         };
-        let groups = self.groups();
+        let (groups, selector_of) = (self.groups(), |group: &str| self.selector_of_group(group));
         let owner = inquiry.owners.first();
         let start = owner.and_then(|owner| owner.pointer("/spec/ordinals/start")).and_then(Value::as_u64);
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let owner_kind = owner.map_or("", |owner| text(owner, "/kind"));
         let states: Vec<PodState> = {
-            let around = Around { division: &division, groups: &groups, owner_kind, start };
+            let around = Around { division: &division, groups: &groups, selector_of: &selector_of, owner_kind, start };
             inquiry.pods.iter().filter(|pod| is_live(pod)).map(|pod| state_of(pod, &around)).collect()
         };
         let own = text(inquiry.pod, "/metadata/name");
@@ -138,7 +138,8 @@ impl World {
             self.waiting(&mut story, inquiry, policy, asked, (owner_kind, start));
             return story;
         }
-        if let Some(state) = states.iter().find(|state| &*state.name == own) {
+        let state = states.iter().find(|state| &*state.name == own);
+        if let Some(state) = state {
             let stands = state.group.or(state.near.first().copied());
             story.group = stands.map(|group| division.groups()[group].to_string());
         }
@@ -146,18 +147,26 @@ impl World {
         let known = moves.iter().find(|known| &*states[known.pod].name == own);
         let has_node = inquiry.pod["spec"]["nodeName"].is_string();
         if let Some(known) = known.filter(|_| MOVED.contains(&owner_kind)) {
-            story.stand = Stand::Misplaced;
-            story.belongs = Some(division.groups()[known.to].to_string());
             let target = division.groups()[known.to].clone();
+            story.belongs = Some(target.to_string()).filter(|target| story.group.as_ref() != Some(target));
+            story.stand = if story.belongs.is_some() { Stand::Misplaced } else { Stand::Pending };
             let fits = self.fitting(inquiry.pod, &target, &groups).0 > 0;
             story.reasons = held_back(application, policy, &mut division, &states, (known.pod, moves.len(), fits));
         } else if !has_node {
             story.stand = Stand::Pending;
         }
         if let (false, Some(group)) = (has_node, story.group.clone()) {
-            story.reasons.push(self.pending(inquiry.pod, &group, &groups));
+            story.reasons.push(match state.is_some_and(|state| state.is_stale) {
+                true => stale(&group, MOVED.contains(&owner_kind)),
+                false => self.pending(inquiry.pod, &group, &groups),
+            });
         }
         story
+    }
+
+    /// What the nodes of a group are selected by.
+    pub(super) fn selector_of_group(&self, group: &str) -> Option<BTreeMap<String, String>> {
+        self.node_groups.get(group).map(|found| selector(group, &found.spec))
     }
 
     /// What is decided about a pod behind the gate.
@@ -191,7 +200,7 @@ impl World {
         let editions = editions.unwrap_or_default();
         let are_kept = inquiry.owners.is_empty() || owner_kind == "Job";
         let decided = placing.decide(&Known {
-            selector_of: &|group| self.node_groups.get(group).map(|found| selector(group, &found.spec)),
+            selector_of: &|group| self.selector_of_group(group),
             suits: &|edition| editions.suits(&listed, edition),
             unrendered: &editions.unrendered,
             allowed: &BTreeMap::new(),
@@ -329,6 +338,17 @@ fn held(inquiry: &Inquiry<'_>, application: &Value, pair: Pair, policy: &str, as
     let group = inquiry.pod["metadata"]["labels"][GATE].as_str().map(str::to_owned);
     let text = if is_waiting { why } else { format!("it stays as it is; {why}") };
     Story { stand, policy: None, group, belongs: None, reasons: vec![("WaitingForPolicy", text)] }
+}
+
+/// Why a pod that is placed has no node, where its group selects its nodes by other labels than when it was placed.
+fn stale(group: &str, comes_back: bool) -> (&'static str, String) {
+    let what = if comes_back {
+        "it is evicted, and its owner makes another"
+    } else {
+        "nobody makes another for it, so it is left to you: delete it, or make it anew"
+    };
+    let text = format!("its nodeSelector is that of its group {group:?} as it was when the pod was placed: {what}");
+    ("SelectorOutdated", text)
 }
 
 /// What holds back the move of a misplaced pod.

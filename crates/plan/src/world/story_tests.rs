@@ -52,7 +52,10 @@ fn pod(name: &str, group: Option<&str>, node: Option<&str>) -> Value {
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "r", "controller": true}]},
         "spec": template()["spec"], "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     match group {
-        Some(group) => pod["metadata"]["labels"] = json!({GATE: group}),
+        Some(group) => {
+            pod["metadata"]["labels"] = json!({GATE: group});
+            pod["spec"]["nodeSelector"] = json!({"place": group});
+        }
         None => pod["spec"]["schedulingGates"] = json!([{"name": GATE}]),
     }
     if let Some(node) = node {
@@ -140,6 +143,22 @@ fn a_pending_pod_says_how_its_group_is() {
         world.add(&elsewhere).expect("it is read");
     }
     assert_eq!(reasons(&story(&world, &pods, &owners(BINDING))), ["GroupEmpty"]);
+}
+
+#[test]
+fn a_pod_that_waits_for_nodes_its_group_had_once_says_so() {
+    let mut pods = [pod("p", Some("a"), None), pod("q", Some("b"), Some("b1"))];
+    pods[0]["spec"]["nodeSelector"] = json!({"place": "a typo"});
+    let found = story(&world(), &pods, &owners(BINDING));
+    assert_eq!((found.stand, found.belongs.as_deref()), (Stand::Pending, None));
+    assert_eq!(reasons(&found), ["ToBeMoved", "SelectorOutdated"]);
+    assert!(found.reasons[1].1.contains("evicted"), "{:?}", found.reasons);
+    // A Job would count it as failed.
+    let mut job = owners(BINDING);
+    job[0]["kind"] = "Job".into();
+    let found = story(&world(), &pods, &job);
+    assert_eq!(reasons(&found), ["SelectorOutdated"]);
+    assert!(found.reasons[0].1.contains("left to you"), "{:?}", found.reasons);
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_api::group::NodeGroupSpec;
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::edition::EDITION;
-use dapple_plan::group::placing::GATE;
+use dapple_plan::group::placing::{GATE, selector};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -108,6 +109,12 @@ impl Targets {
             let nodes = || nodes.iter().filter(|(until, _)| *until >= since).flat_map(|(_, nodes)| nodes);
             versions.any(|(_, version)| nodes().any(|node| takes_pods(node) && is_in(version, node)))
         };
+        // One that waits for nodes which its group had once is made anew for those that it has.
+        let own = text(&pod["metadata"]["labels"][GATE]);
+        let versions = groups.get(own).into_iter().flatten().filter(|(until, _)| *until >= since);
+        if versions.map(|(_, version)| version).any(|version| is_stale(pod, own, version)) && has_node(own) {
+            return Ok(());
+        }
         let Some(divisions) = divisions(asking, pod, since) else { return Ok(()) };
         let mut told = String::new();
         for mut division in divisions {
@@ -123,6 +130,14 @@ impl Targets {
         let name = &pod["metadata"]["name"];
         Err(format!("a pod is moved, and no group that lacks pods has a node: {name}, {told}"))
     }
+}
+
+/// Whether a pod has no node, and selects others than those of its group.
+fn is_stale(pod: &Value, name: &str, group: &Value) -> bool {
+    let spec = serde_json::from_value::<NodeGroupSpec>(group["spec"].clone());
+    let selector = spec.map(|spec| selector(name, &spec)).unwrap_or_default();
+    let own = &pod["spec"]["nodeSelector"];
+    pod["spec"]["nodeName"].is_null() && selector.iter().any(|(key, value)| own[key] != **value)
 }
 
 /// All ways in which the pods of an application may have been divided since then. None if it may have asked for something else.
