@@ -64,6 +64,7 @@ mod target;
 mod template;
 mod turns;
 mod versions;
+mod view;
 mod volumes;
 mod waits;
 mod wake;

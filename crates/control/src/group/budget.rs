@@ -26,6 +26,10 @@ const LEADS_SINCE: Duration = Duration::from_secs(60);
 const MINUTE: Duration = Duration::from_secs(60);
 /// An application whose last step has not helped is left alone for so long.
 const FUTILE: Duration = Duration::from_secs(600);
+/// A workload that rolls out for so long is worth telling people, if something is held back by it.
+const LONG: Duration = Duration::from_secs(300);
+/// What was not so for this long has ended, and begins anew.
+const ENDED: Duration = Duration::from_secs(60);
 /// A step that is not seen by then was not done.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -59,6 +63,8 @@ struct Memory {
     last: BTreeMap<(ApplicationKey, Step), (Stage, Instant)>,
     /// The UIDs of pods that were evicted, or may have been changed, until that is seen.
     unseen: BTreeMap<Arc<str>, Instant>,
+    /// Applications of which something is held back since their workload rolls out: since when, and when that was last so.
+    changing: BTreeMap<ApplicationKey, (Instant, Instant)>,
     /// Steps that may be open, by the group that they were for.
     open: BTreeMap<(Arc<str>, ApplicationKey), Vec<Open>>,
 }
@@ -99,12 +105,24 @@ impl Budget {
         self.looks.forget(at);
         let mut memory = self.memory();
         memory.last.retain(|(known, _), _| known != at);
+        memory.changing.remove(at);
         memory.open.retain(|(_, known), _| known != at);
     }
 
     /// An application is to be looked at: how long to wait, if it was a moment ago.
     pub(super) fn note_look(&self, at: &ApplicationKey) -> Option<Duration> {
         self.looks.note_look(at)
+    }
+
+    /// Something is held back of an application since its workload rolls out or scales. Tells whether that has been so for long.
+    pub(super) fn has_changed_for_long(&self, at: &ApplicationKey) -> bool {
+        let (mut memory, now) = (self.memory(), Instant::now());
+        let (since, last) = memory.changing.entry(at.clone()).or_insert((now, now));
+        if now.duration_since(*last) >= ENDED {
+            *since = now;
+        }
+        *last = now;
+        now.duration_since(*since) >= LONG
     }
 
     /// How long until anything may be done; none if now.
@@ -266,6 +284,18 @@ mod tests {
         assert_eq!(budget.wait(), None);
         budget.note_restart(&application(), "beijing", taken(90));
         assert_eq!(budget.wait(), Some(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rollout_that_takes_minutes_is_worth_telling() {
+        let budget = budget();
+        for _ in 0..60 {
+            assert!(!budget.has_changed_for_long(&application()));
+            pass(5).await;
+        }
+        assert!(budget.has_changed_for_long(&application()));
+        pass(60).await;
+        assert!(!budget.has_changed_for_long(&application()), "another one has begun since");
     }
 
     #[tokio::test(start_paused = true)]

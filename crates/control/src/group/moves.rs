@@ -15,8 +15,9 @@ use super::application::{ApplicationKey, Asking};
 use super::budget::Step;
 use super::editions::World;
 use super::policy::Policy;
-use super::repair::{ECHO, HELD, Looked, NO_TARGET, Repairs, View};
+use super::repair::{ECHO, HELD, Looked, NO_TARGET, Repairs};
 use super::steps::{Attempt, Eviction};
+use super::view::{Settled, View};
 use super::volumes::{Reach, Volumes};
 
 /// Of so many pods that are to be moved it is asked which volumes they have.
@@ -41,7 +42,10 @@ impl Repairs {
         if let Some(wait) = self.budget.wait().or_else(|| self.budget.wait_for_groups(names(division))) {
             return rest(wait.max(ECHO));
         }
-        let Some((desired, available)) = self.settled(at, asking, view).await? else { return rest(HELD) };
+        let Settled::As { desired, available } = self.settled(at, asking, view).await? else {
+            self.tell_changing(at, asking, moves.len(), "are not in the groups that should have them");
+            return rest(HELD);
+        };
         let facts =
             Facts { desired, available, pods: pods.to_vec(), stranded: view.stranded, most_away: policy.most_away };
         // Most looks end here: nobody need be asked where there is room for a pod that may not go anyway.

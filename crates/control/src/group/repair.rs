@@ -4,7 +4,7 @@
 //! Pods come to be misplaced when a policy changes, or when they were made while dapple was away. Nothing is remembered of a step
 //! but until it is seen: whether the last has done harm is read off the pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -14,33 +14,30 @@ use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, POD};
 use dapple_plan::group::binding::Pair;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::PodRule;
-use dapple_plan::group::repair::{PodState, groups_of};
+use dapple_plan::group::repair::{self, PodState, groups_of};
 use dapple_plan::mutant::{Mutant, is_on};
 use kube::Client;
-use kube::api::Api;
-use serde_json::Value;
 
 use super::BACKOFF;
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
 use super::budget::Budget;
 use super::editions::Editioner;
 use super::metrics::GroupMetrics;
-use super::owner::{OwnerKey, UNWELL, is_live};
+use super::owner::{UNWELL, is_live};
 use super::policy::Policy;
 use super::quiet::Quiet;
 use super::rooms::UNBOUND;
 use super::seated::{StoreSubscriptions, Stores, open_groups};
-use super::standing::{Standing, is_rolling_out, is_stale, owners_of_pods, pods_of_application, state_of, stranded};
+use super::standing::{is_stale, pods_of_application};
+use super::steps::Attempt;
 use super::target::Read;
-use super::template::Template;
-use super::turns::Availability;
 use super::versions::Versions;
+use super::view::View;
 use super::wake::{Waker, on_group, on_node, on_pod, on_policy};
 use crate::caches::Subscription;
 use crate::env::Env;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
-use crate::observed::Observed;
 use crate::queue::{Ended, Queue};
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;
@@ -55,7 +52,7 @@ pub(super) const REFUSED: Duration = Duration::from_secs(10);
 /// How soon to look again where there is no node to move pods to.
 pub(super) const NO_TARGET: Duration = Duration::from_secs(30);
 /// How soon to look again where there are no pods. They are told of, but perhaps before what controls them is.
-const SELDOM: Duration = Duration::from_secs(300);
+pub(super) const SELDOM: Duration = Duration::from_secs(300);
 /// The controller. Its keys are applications.
 pub(super) struct Repairs {
     pub(super) client: Client,
@@ -76,25 +73,8 @@ pub(super) struct Repairs {
     subscriptions: StoreSubscriptions,
 }
 
-/// An application's pods, all of one revision.
-pub(super) struct View {
-    pub(super) owner: OwnerKey,
-    pub(super) template: Arc<Template>,
-    /// Those that live.
-    pub(super) pods: Vec<Arc<Pod>>,
-    /// What kind controls them.
-    pub(super) kind: KindInfo,
-    pub(super) available: Availability,
-    /// How many are leaving nodes that are not well.
-    pub(super) stranded: usize,
-}
-
-impl View {
-    /// Whether pods belong to their nodes.
-    pub(super) fn is_daemon(&self) -> bool {
-        self.kind == NATIVE_DAEMON_SET.at
-    }
-}
+/// A policy that divides pods among groups, and how.
+type Divided = (Arc<Policy<PropagationPolicySpec>>, Division);
 
 /// What comes of a look at where pods are.
 pub(super) enum Looked {
@@ -163,56 +143,13 @@ impl Repairs {
             && is_served(&at.key.namespace, &self.own_namespace)
     }
 
-    /// An application's pods. If nothing is to be done about them, how the look ends: if there are none, they are of several revisions,
-    /// or not known well enough, or no others are made for those that are evicted.
-    async fn view(&self, at: &ApplicationKey, asking: &Asking) -> Result<Result<View, Ended>, kube::Error> {
-        let pods = pods_of_application(&self.applications, &self.stores.pods, &at.key.namespace, asking);
-        let owners: BTreeSet<OwnerKey> = pods.iter().map(|pod| OwnerKey::of(pod)).collect();
-        let Some(owner) = owners.first().cloned() else { return Ok(Err(Ended::Again(SELDOM))) };
-        if owners.len() > 1 {
-            self.tell_several(at, asking, &owners);
-            return Ok(Err(Ended::Again(HELD)));
-        }
-        let kind = owner.uid().and_then(|uid| self.applications.by_uid(&at.key.namespace, uid)).map(|(kind, _)| kind);
-        let Some(kind) = kind else { return Ok(Err(Ended::Again(HELD))) };
-        if !self.has_running_pods_changed(kind) {
-            self.tell_stale(at, asking, &pods);
-            return Ok(Err(Ended::Done));
-        }
-        if self.budget.is_behind(&pods, &self.stores.pods) {
-            return Ok(Err(Ended::Again(HELD)));
-        }
-        let Some(template) = self.editions.templates.get(&self.client, &self.applications, &owner).await? else {
-            return Ok(Err(Ended::Again(HELD)));
-        };
-        let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
-        let stranded = stranded(&self.stores, &owners_of_pods(&self.applications, asking));
-        Ok(Ok(View { owner, template, pods, kind, available, stranded }))
-    }
-
     /// Whether pods of such a kind are moved, or changed: of Jobs and of nobody's they never are, whatever is above them.
     pub(super) fn has_running_pods_changed(&self, kind: KindInfo) -> bool {
         self.applications.makes_others(kind) || kind == NATIVE_DAEMON_SET.at
     }
 
-    /// Says that pods of an application are left alone, if they are of several workloads: of a kind that users have listed, nobody
-    /// knows what those are for. Those of Kubernetes have several while they roll out.
-    fn tell_several(&self, at: &ApplicationKey, asking: &Asking, owners: &BTreeSet<OwnerKey>) {
-        if self.applications.replicas_field(at.kind).is_none() {
-            return;
-        }
-        let workloads = owners.iter().filter_map(|owner| owner.uid().cloned()).collect();
-        let workloads = self.applications.branches(asking, &workloads).len();
-        if workloads > 1 {
-            let note = format!(
-                "its pods are of {workloads} workloads below it, or revisions: none is moved or changed until all are of one"
-            );
-            self.report(at, asking, "SeveralWorkloads", note);
-        }
-    }
-
     /// Says of which pods nobody would make others that wait for nodes which their group does not have any more.
-    fn tell_stale(&self, at: &ApplicationKey, asking: &Asking, pods: &[Arc<Pod>]) {
+    pub(super) fn tell_stale(&self, at: &ApplicationKey, asking: &Asking, pods: &[Arc<Pod>]) {
         let mut stale = pods.iter().filter(|pod| is_stale(&self.stores, pod));
         if let Some(pod) = stale.next() {
             let others = stale.count();
@@ -226,13 +163,6 @@ impl Repairs {
         }
     }
 
-    /// How the pods of an application stand with a policy.
-    fn states(&self, view: &View, division: &Division) -> Vec<PodState> {
-        let (start, available) = (view.template.start, view.available);
-        let standing = Standing { stores: &self.stores, division, start, available };
-        view.pods.iter().map(|pod| state_of(&standing, Some(view.kind), pod)).collect()
-    }
-
     /// What a policy makes of an application's template, for the groups of its pods.
     pub(super) async fn editions_of(
         &self,
@@ -243,37 +173,86 @@ impl Repairs {
         self.editions.of_policy(&self.applications, &view.owner, policy, groups).await
     }
 
-    /// How many pods an application should have, and how many are available. None if it is another by now, or rolls out or scales.
-    pub(super) async fn settled(
+    /// Looks at an application whose pods are all of one revision.
+    async fn look(
         &self,
         at: &ApplicationKey,
         asking: &Asking,
         view: &View,
-    ) -> Result<Option<(usize, usize)>, kube::Error> {
-        let api = Api::<Observed<Value>>::namespaced_with(self.client.clone(), &at.key.namespace, &at.kind);
-        let found = api.get_opt(&at.key.name).await?.and_then(|found| found.object.ok());
-        let Some(whole) = found.filter(|object| object["metadata"]["uid"] == *asking.meta.uid) else { return Ok(None) };
-        let Some(field) = self.applications.replicas_field(at.kind) else {
-            let available = count(&whole, "/status/availableReplicas");
-            return Ok((!is_rolling_out(&whole)).then(|| (desired(&whole), available.unwrap_or(0))));
-        };
-        // Of a kind that users have listed no more is known than how many pods there should be.
-        let desired = count(&whole, &format!("/{}", field.replace('.', "/"))).unwrap_or(view.pods.len());
-        let available = view.pods.iter().filter(|pod| view.available.has(pod)).count();
-        Ok((desired == view.pods.len()).then_some((desired, available)))
+        divided: Option<Divided>,
+    ) -> Result<Ended, kube::Error> {
+        let (mut misplaced, mut again) = (BTreeSet::new(), None);
+        let mut places = None;
+        if let Some((policy, mut division)) = divided {
+            let pods = self.states(view, &view.pods, &division);
+            if !policy.is_suspended || is_on(Mutant::SuspendedMoved) {
+                match self.move_next(at, asking, &policy, view, (&mut division, &pods)).await? {
+                    Looked::Busy(ended) => return Ok(ended),
+                    // Pods that cannot be moved now hold up no other: one may be down until it gets its edition.
+                    Looked::Rest { misplaced: found, again: at_latest } => (misplaced, again) = (found, at_latest),
+                }
+            }
+            let named = named_places(&mut division, &view.pods, &pods);
+            places = Some((division.groups().to_vec(), named));
+        }
+        let ended = self.roll_out(at, asking, view, places, &misplaced).await?.ended();
+        Ok(match (ended, again) {
+            (Ended::Done, Some(again)) => Ended::Again(again),
+            (Ended::Again(other), Some(again)) => Ended::Again(other.min(again)),
+            (ended, _) => ended,
+        })
+    }
+
+    /// Looks at an application whose pods are of several revisions. None is moved, and none that is available is changed; but one that
+    /// is down may be what its workload waits for.
+    async fn look_at_several(
+        &self,
+        at: &ApplicationKey,
+        asking: &Asking,
+        views: &[View],
+        divided: Option<Divided>,
+    ) -> Result<Ended, kube::Error> {
+        let (mut misplaced, mut places) = (BTreeSet::new(), None);
+        if let Some((policy, mut division)) = divided {
+            let mut named = BTreeMap::new();
+            for view in views {
+                let own: Vec<Arc<Pod>> = view.pods.iter().filter(|pod| view.has(pod)).cloned().collect();
+                let states = self.states(view, &own, &division);
+                if !policy.is_suspended {
+                    let moves = repair::misplaced(&mut division, &states);
+                    misplaced.extend(moves.iter().map(|known| states[known.pod].name.clone()));
+                }
+                named.extend(named_places(&mut division, &own, &states));
+            }
+            places = Some((division.groups().to_vec(), named));
+        }
+        self.tell_changing(at, asking, misplaced.len(), "are not in the groups that should have them");
+        for view in views {
+            match self.roll_out(at, asking, view, places.clone(), &misplaced).await? {
+                Attempt::Held(_) | Attempt::Over(Ended::Done) => {}
+                Attempt::Over(ended) => return Ok(ended),
+            }
+        }
+        Ok(Ended::Again(HELD))
+    }
+
+    /// Says what is to be done about so many pods, and is not, since their workload has been rolling out for long.
+    pub(super) fn tell_changing(&self, at: &ApplicationKey, asking: &Asking, pods: usize, what: &str) {
+        if pods > 0 && self.budget.has_changed_for_long(at) {
+            let note = format!(
+                "{pods} pods {what}: none that is available is moved or changed until their workload has rolled out or scaled, and all \
+                 are of one revision, which has taken minutes; with a partition or OnDelete that may be never"
+            );
+            self.report(at, asking, "WorkloadChanging", note);
+        }
     }
 }
 
-fn count(workload: &Value, path: &str) -> Option<usize> {
-    workload.pointer(path).and_then(Value::as_u64).and_then(|count| usize::try_from(count).ok())
-}
-
-/// How many pods a workload should have.
-fn desired(workload: &Value) -> usize {
-    if workload["kind"] == NATIVE_DAEMON_SET.at.kind {
-        return count(workload, "/status/desiredNumberScheduled").unwrap_or(0);
-    }
-    count(workload, "/spec/replicas").unwrap_or(1)
+/// The group that each of some pods counts for, by its name.
+fn named_places(division: &mut Division, pods: &[Arc<Pod>], states: &[PodState]) -> BTreeMap<Arc<str>, Arc<str>> {
+    let groups = groups_of(division, states);
+    let named = pods.iter().zip(groups);
+    named.filter_map(|(pod, group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone()))).collect()
 }
 
 impl Reconcile for Repairs {
@@ -316,41 +295,21 @@ impl Reconcile for Repairs {
             self.tell_stale(at, &asking, &own.into_iter().chain(below).collect::<Vec<_>>());
             return Ok(Ended::Done);
         }
-        let view = match self.view(at, &asking).await? {
-            Ok(view) => view,
+        let views = match self.views(at, &asking).await? {
+            Ok(views) => views,
             Err(ended) => return Ok(ended),
         };
         // Pods of DaemonSets belong to their nodes.
-        let policy = policy.filter(|_| !view.is_daemon());
-        let division = match policy.as_ref().map(|policy| Division::of(&policy.spec)) {
+        let policy = policy.filter(|_| !views.iter().any(View::is_daemon));
+        let divided = match policy.map(|policy| Division::of(&policy.spec).map(|division| (policy, division))) {
             Some(None) => return Ok(Ended::Done),
-            Some(division) => division,
+            Some(divided) => divided,
             None => None,
         };
-        let mut division = division.map(|division| (self.states(&view, &division), division));
-        let (mut misplaced, mut again) = (BTreeSet::new(), None);
-        if let (Some(policy), Some((pods, division))) =
-            (policy.filter(|policy| !policy.is_suspended || is_on(Mutant::SuspendedMoved)), &mut division)
-        {
-            match self.move_next(at, &asking, &policy, &view, (division, pods)).await? {
-                Looked::Busy(ended) => return Ok(ended),
-                // Pods that cannot be moved now hold up no other: one may be down until it gets its edition.
-                Looked::Rest { misplaced: found, again: at_latest } => (misplaced, again) = (found, at_latest),
-            }
+        match views.as_slice() {
+            [view] if view.revisions == 1 => self.look(at, &asking, view, divided).await,
+            views => self.look_at_several(at, &asking, views, divided).await,
         }
-        let places = division.as_mut().map(|(pods, division)| {
-            let groups = groups_of(division, pods);
-            let named = view.pods.iter().zip(groups);
-            let named =
-                named.filter_map(|(pod, group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone())));
-            (division.groups().to_vec(), named.collect())
-        });
-        let ended = self.roll_out(at, &asking, &view, places, &misplaced).await?;
-        Ok(match (ended, again) {
-            (Ended::Done, Some(again)) => Ended::Again(again),
-            (Ended::Again(other), Some(again)) => Ended::Again(other.min(again)),
-            (ended, _) => ended,
-        })
     }
 
     async fn tell_failure(&self, at: &ApplicationKey, failure: &Failure) {

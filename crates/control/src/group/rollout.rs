@@ -22,9 +22,10 @@ use super::budget::Step;
 use super::editions::shown;
 use super::gates::whole;
 use super::policy::Policy;
-use super::repair::{ECHO, HELD, NO_TARGET, Repairs, View};
+use super::repair::{ECHO, HELD, NO_TARGET, Repairs};
 use super::steps::{Attempt, Disruption, Eviction};
 use super::turns::facts;
+use super::view::{Settled, View};
 use crate::queue::Ended;
 use crate::slim::{Key, Pod};
 
@@ -87,6 +88,13 @@ impl Wanted {
     }
 }
 
+/// What is done next while the workload makes other pods, or more or fewer: what is down may be given its edition, and nothing else is
+/// touched. One that is ready, and not yet for long enough to be available, is about to be what the workload waits for.
+fn next_while_changing(view: &View, facts: &Facts, pods: &[Arc<Pod>]) -> Next {
+    let is_meant = |number: usize| view.has(&pods[number]) && pods[number].ready_since.is_none();
+    facts.next_down(is_meant).filter(|_| view.has_own_template()).unwrap_or(Next::Wait)
+}
+
 impl Repairs {
     /// Gives the next pod of an application the edition of its group. Pods that are `misplaced` are left alone, since those that
     /// come in their place have the edition already.
@@ -97,8 +105,8 @@ impl Repairs {
         view: &View,
         places: Option<Places>,
         misplaced: &BTreeSet<Arc<str>>,
-    ) -> Result<Ended, kube::Error> {
-        let Some(wanted) = self.wanted(at, asking, view, places).await? else { return Ok(Ended::Done) };
+    ) -> Result<Attempt, kube::Error> {
+        let Some(wanted) = self.wanted(at, asking, view, places).await? else { return Ok(Attempt::Over(Ended::Done)) };
         let is_daemon = view.is_daemon();
         // A node that was down before holds up nobody, and nothing there is changed: its kubelet may not answer.
         let is_out_of_reach = |pod: &Pod| is_daemon && !view.available.has(pod) && !self.is_on_ready_node(pod);
@@ -117,7 +125,7 @@ impl Repairs {
             state.is_left |= wanted.is_left(pod, &wanted.order[state.group]);
         }
         if facts.is_done() || wanted.policy.as_ref().is_some_and(|policy| policy.is_suspended) {
-            return Ok(Ended::Done);
+            return Ok(Attempt::Over(Ended::Done));
         }
         // Which edition they should have is not clear while their nodes come and go.
         let mut rest: Option<Duration> = None;
@@ -129,27 +137,39 @@ impl Repairs {
         }
         // What a pod was made by must be known to those who come after us.
         if wanted.policy.as_ref().is_some_and(|policy| !self.editions.versions.is_recorded(policy)) {
-            return Ok(Ended::Again(ECHO));
+            return Ok(Attempt::Held(ECHO));
         }
         if let Some(wait) = self.budget.wait() {
-            return Ok(Ended::Again(wait.max(ECHO)));
+            return Ok(Attempt::Held(wait.max(ECHO)));
         }
-        let Some((desired, _)) = self.settled(at, asking, view).await? else { return Ok(Ended::Again(HELD)) };
-        facts.others_down += desired.saturating_sub(view.pods.len()) + view.stranded;
+        facts.others_down += view.stranded;
         facts.most_away = wanted.most_away();
-        match facts.next() {
-            Next::Rest => Ok(rest.map_or(Ended::Done, |rest| Ended::Again(rest.max(ECHO)))),
+        let (next, desired) = match self.settled(at, asking, view).await? {
+            Settled::Gone => return Ok(Attempt::Held(HELD)),
+            Settled::As { desired, .. } => {
+                facts.others_down += desired.saturating_sub(view.pods.len());
+                (facts.next(), desired)
+            }
+            Settled::Changing => {
+                self.tell_changing(at, asking, facts.outdated(), "lack the edition of their group");
+                // How many there should be is not known: those are missing that were evicted and have no successors.
+                facts.others_down += self.awaited(at, &wanted.order);
+                (next_while_changing(view, &facts, &pods), 0)
+            }
+        };
+        match next {
+            Next::Rest => Ok(rest.map_or(Attempt::Over(Ended::Done), |rest| Attempt::Held(rest.max(ECHO)))),
             Next::Wait => {
                 self.tell_wait(at, asking, (&facts, &pods), view.available.now);
-                Ok(Ended::Again(HELD))
+                Ok(Attempt::Held(HELD))
             }
             Next::Change(number) => {
                 let group = &wanted.order[facts.pods[number].group];
                 if let Some(wait) = self.budget.wait_for_groups(group.split(',')) {
-                    return Ok(Ended::Again(wait.max(ECHO)));
+                    return Ok(Attempt::Held(wait.max(ECHO)));
                 }
                 let stage = wanted.stage(&facts, desired);
-                self.change((at, asking), view, &wanted, &pods[number], stage).await
+                self.change((at, asking), view, &wanted, &pods[number], stage).await.map(Attempt::Over)
             }
         }
     }

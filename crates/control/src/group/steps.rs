@@ -34,6 +34,9 @@ use crate::writes::outcome::{Outcome, Writer};
 /// So many applications are named when people are told why nothing is done for a group.
 const MOST_NAMED: usize = 5;
 
+/// A pod that was evicted has a successor after so many seconds, or gets none.
+const SUCCEEDED_WITHIN: i64 = 60;
+
 /// A pod that is to be disrupted, and for which group.
 #[derive(Clone, Copy)]
 pub(super) struct Disruption<'a> {
@@ -123,6 +126,18 @@ impl Repairs {
             Some((at, since))
         });
         lost.collect()
+    }
+
+    /// How many pods of an application were evicted for some groups a moment ago, and have no successor there yet.
+    pub(super) fn awaited(&self, at: &ApplicationKey, groups: &[Arc<str>]) -> usize {
+        let now = self.env.now().as_second();
+        let in_group = |group: &Arc<str>| {
+            let taken = self.budget.evicted_for(group).remove(at)?;
+            let steps: Vec<Taken> = taken.into_iter().map(|(taken, _)| taken).collect();
+            let lately = steps.into_iter().filter(|taken| taken.at + SUCCEEDED_WITHIN > now).collect::<Vec<_>>();
+            Some(unanswered(&lately, &self.pods_in(at, group).iter().collect::<Vec<_>>()).len())
+        };
+        groups.iter().filter_map(in_group).sum()
     }
 
     /// What pods ask for that were evicted for a group, and whose successors have not been placed there yet.
