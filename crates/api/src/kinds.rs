@@ -239,6 +239,9 @@ pub const PERSISTENT_VOLUME: KindInfo =
 /// Classes of volumes.
 pub const STORAGE_CLASS: KindInfo =
     KindInfo { group: "storage.k8s.io", version: "v1", kind: "StorageClass", plural: "storageclasses" };
+/// How many pods may be away at once, as people allow it.
+pub const POD_DISRUPTION_BUDGET: KindInfo =
+    KindInfo { group: "policy", version: "v1", kind: "PodDisruptionBudget", plural: "poddisruptionbudgets" };
 /// Definitions of kinds.
 pub const CUSTOM_RESOURCE_DEFINITION: KindInfo = KindInfo {
     group: "apiextensions.k8s.io",

@@ -90,6 +90,7 @@ fn of_controllers(needed: &mut Needed) {
     }
     // Pods that are not in the group that should have them are evicted.
     needed.of(kinds::POD, "/eviction", &["create"]);
+    needed.of(kinds::POD_DISRUPTION_BUDGET, "", &["list"]);
     needed.of(kinds::POD, "/status", &["patch"]);
     needed.of(kinds::POD, "/resize", &["patch"]);
     for kind in [kinds::DAEMON_SET, kinds::NODE_GROUP, kinds::PROPAGATION_POLICY, kinds::OVERRIDE_POLICY] {

@@ -9,6 +9,7 @@
 
 pub mod binding;
 pub mod costs;
+pub mod disruption;
 pub mod division;
 pub mod edition;
 pub mod editions;

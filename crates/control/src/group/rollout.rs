@@ -107,23 +107,7 @@ impl Repairs {
         misplaced: &BTreeSet<Arc<str>>,
     ) -> Result<Attempt, kube::Error> {
         let Some(wanted) = self.wanted(at, asking, view, places).await? else { return Ok(Attempt::Over(Ended::Done)) };
-        let is_daemon = view.is_daemon();
-        // A node that was down before holds up nobody, and nothing there is changed: its kubelet may not answer.
-        let is_out_of_reach = |pod: &Pod| is_daemon && !view.available.has(pod) && !self.is_on_ready_node(pod);
-        let is_touched = |pod: &Pod| {
-            let group = wanted.places.get(&pod.meta.key.name);
-            let edition = group.and_then(|group| wanted.editions.of_group(group).name.as_deref());
-            edition.is_some() && edition == pod.annotations.get(EDITION)
-        };
-        let mut known = view.pods.clone();
-        known.retain(|pod| is_touched(pod) || !is_out_of_reach(pod));
-        let group_of = |pod: &Pod| wanted.places.get(&pod.meta.key.name).cloned();
-        let (mut facts, pods) = facts(&known, (&wanted.order, &group_of), &wanted.editions, view.available);
-        wanted.note_early(&mut facts, &pods);
-        for (state, pod) in facts.pods.iter_mut().zip(&pods) {
-            state.is_to_move = misplaced.contains(&state.name);
-            state.is_left |= wanted.is_left(pod, &wanted.order[state.group]);
-        }
+        let (mut facts, pods) = self.facts(view, &wanted, misplaced);
         if facts.is_done() || wanted.policy.as_ref().is_some_and(|policy| policy.is_suspended) {
             return Ok(Attempt::Over(Ended::Done));
         }
@@ -172,6 +156,28 @@ impl Repairs {
                 self.change((at, asking), view, &wanted, &pods[number], stage).await.map(Attempt::Over)
             }
         }
+    }
+
+    /// How an application's pods stand with their editions, and those that this is about.
+    fn facts(&self, view: &View, wanted: &Wanted, misplaced: &BTreeSet<Arc<str>>) -> (Facts, Vec<Arc<Pod>>) {
+        let is_daemon = view.is_daemon();
+        // A node that was down before holds up nobody, and nothing there is changed: its kubelet may not answer.
+        let is_out_of_reach = |pod: &Pod| is_daemon && !view.available.has(pod) && !self.is_on_ready_node(pod);
+        let is_touched = |pod: &Pod| {
+            let group = wanted.places.get(&pod.meta.key.name);
+            let edition = group.and_then(|group| wanted.editions.of_group(group).name.as_deref());
+            edition.is_some() && edition == pod.annotations.get(EDITION)
+        };
+        let mut known = view.pods.clone();
+        known.retain(|pod| is_touched(pod) || !is_out_of_reach(pod));
+        let group_of = |pod: &Pod| wanted.places.get(&pod.meta.key.name).cloned();
+        let (mut facts, pods) = facts(&known, (&wanted.order, &group_of), &wanted.editions, view.available);
+        wanted.note_early(&mut facts, &pods);
+        for (state, pod) in facts.pods.iter_mut().zip(&pods) {
+            state.is_to_move = misplaced.contains(&state.name);
+            state.is_left |= wanted.is_left(pod, &wanted.order[state.group]);
+        }
+        (facts, pods)
     }
 
     fn is_on_ready_node(&self, pod: &Pod) -> bool {

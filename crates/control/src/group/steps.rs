@@ -5,27 +5,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_api::kinds::NATIVE_DAEMON_SET;
+use dapple_api::kinds::{NATIVE_DAEMON_SET, POD_DISRUPTION_BUDGET};
+use dapple_plan::group::disruption::{Guarded, without_room};
 use dapple_plan::group::open::{LATELY, PodSince, Taken, held, lost_since, still_open, unanswered};
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::Stage;
 use dapple_plan::inplace::{STATE_ANNOTATION, changed_at};
 use dapple_plan::room::Requests;
 use k8s_openapi::api::core::v1;
-use kube::api::{Api, Patch};
+use kube::api::{Api, ListParams, Patch};
 use serde_json::Value;
 use tokio::sync::MutexGuard;
 use tracing::info;
 
 use super::application::{ApplicationKey, Asking};
 use super::budget::{PACE, Step};
-use super::owner::{UNWELL, is_gated};
+use super::owner::{UNWELL, is_gated, is_live};
 use super::repair::{ECHO, HELD, NO_TARGET, REFUSED, Repairs};
 use super::seated::all_groups_of;
 use super::standing::pods_of_application;
 use super::target::Targets;
 use super::turns::Availability;
 use super::wake::application_of;
+use crate::observed::Observed;
 use crate::queue::Ended;
 use crate::slim::Pod;
 use crate::writes::events::{EventType, Report};
@@ -209,6 +211,9 @@ impl Repairs {
             }
             return Ok(Attempt::Held(NO_TARGET));
         }
+        if let Some(budget) = self.full_budget(pod).await? {
+            return Ok(self.not_allowed(at, asking, pod, &budget));
+        }
         let pods = Api::<v1::Pod>::namespaced(self.client.clone(), &at.key.namespace);
         let (second, before) = (self.env.now().as_second(), self.ids_in(at, &to));
         let outcome = Writer::new(&self.client, &pods).evict(&pod.meta).await;
@@ -251,6 +256,9 @@ impl Repairs {
                 Ok(turn) => _turn = Some(turn),
                 Err(wait) => return Ok(Ended::Again(wait)),
             }
+            if let Some(budget) = self.full_budget(pod).await? {
+                return Ok(self.not_allowed(at, asking, pod, &budget).ended());
+            }
             match writer.try_evict(&pod.meta).await {
                 Outcome::Gone => {}
                 outcome => return self.refused(at, asking, pod, outcome).map(Attempt::ended),
@@ -282,6 +290,40 @@ impl Repairs {
         }
     }
 
+    /// What is in the way of a disruption, if a PodDisruptionBudget has no room for it beside the pods that were restarted where they
+    /// run: it counts those as healthy until their nodes have begun.
+    async fn full_budget(&self, pod: &Pod) -> Result<Option<String>, kube::Error> {
+        // Of one that is not ready nothing is lost.
+        if pod.ready_since.is_none() {
+            return Ok(None);
+        }
+        let (client, namespace) = (self.client.clone(), &pod.meta.key.namespace);
+        let api = Api::<Observed<Value>>::namespaced_with(client, namespace, &POD_DISRUPTION_BUDGET);
+        let found = api.list(&ListParams::default()).await?.items;
+        let budgets: Vec<Value> = found.into_iter().filter_map(|found| found.object.ok()).collect();
+        if budgets.is_empty() {
+            return Ok(None);
+        }
+        let available = Availability { min_ready: 0, now: self.env.now().as_second() };
+        let is_seen = |pod: &Arc<Pod>| !self.budget.is_behind(std::slice::from_ref(pod), &self.stores.pods);
+        let pods = self.stores.pods.in_namespace(namespace);
+        let guarded = pods.iter().map(|pod| Guarded {
+            name: &pod.meta.key.name,
+            labels: &pod.labels,
+            is_well: is_live(pod) && available.has(pod) && is_seen(pod),
+        });
+        let full = without_room(&budgets, &pod.labels, &guarded.collect::<Vec<_>>());
+        Ok(full.map(|name| format!("the PodDisruptionBudget {name} has no room, beside pods that are not well yet")))
+    }
+
+    /// What follows from a disruption that a PodDisruptionBudget does not allow.
+    fn not_allowed(&self, at: &ApplicationKey, asking: &Asking, pod: &Pod, why: &str) -> Attempt {
+        self.counted.refused();
+        let note = format!("pod {} is to be moved or changed, and may not be disrupted: {why}", pod.meta.key.name);
+        self.report(at, asking, "MoveRefused", note);
+        Attempt::Held(REFUSED)
+    }
+
     /// What follows from a disruption of a pod that was not done.
     fn refused(
         &self,
@@ -292,13 +334,7 @@ impl Repairs {
     ) -> Result<Attempt, kube::Error> {
         match outcome {
             Outcome::Refused(kube::Error::Api(status)) if status.code == 429 => {
-                self.counted.refused();
-                let note = format!(
-                    "pod {} is to be moved or changed, and may not be disrupted: {}",
-                    pod.meta.key.name, status.message
-                );
-                self.report(at, asking, "MoveRefused", note);
-                Ok(Attempt::Held(REFUSED))
+                Ok(self.not_allowed(at, asking, pod, &status.message))
             }
             Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
             // It is another one by now.
