@@ -113,12 +113,10 @@ fn asking((server, version): (&Server, u64), pod: &Value) -> Asking {
     let Some(mut owner) = controller_of(pod) else { return Asking { asks: Asks::Of(labels_of(pod)), owner: None } };
     let (mut topmost, mut direct) = (Asks::None, None);
     for _ in 0..MOST_OWNERS {
-        let group = text(&owner["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
-        let Some(kind) = find_native(group, text(&owner["kind"])) else { break };
-        if kind.at == NATIVE_DAEMON_SET.at {
+        let Some(resource) = resource_of(&owner) else { break };
+        if owner["kind"] == NATIVE_DAEMON_SET.at.kind {
             return Asking { asks: Asks::None, owner: direct };
         }
-        let resource = if group.is_empty() { kind.at.plural.to_owned() } else { format!("{}.{group}", kind.at.plural) };
         let known = server.list_at(&resource, version);
         let Some(found) = known.iter().find(|known| known["metadata"]["uid"] == owner["uid"]) else {
             return Asking { asks: Asks::Unknown, owner: direct };
@@ -134,6 +132,13 @@ fn asking((server, version): (&Server, u64), pod: &Value) -> Asking {
         }
     }
     Asking { asks: topmost, owner: direct }
+}
+
+/// The resource of an owner, if it is of a kind of Kubernetes' own.
+pub fn resource_of(owner: &Value) -> Option<String> {
+    let group = text(&owner["apiVersion"]).split_once('/').map_or("", |(group, _)| group);
+    let at = find_native(group, text(&owner["kind"]))?.at;
+    Some(if group.is_empty() { at.plural.to_owned() } else { format!("{}.{group}", at.plural) })
 }
 
 /// What controls an object.

@@ -192,7 +192,7 @@ impl Repairs {
                     Looked::Rest { misplaced: found, again: at_latest } => (misplaced, again) = (found, at_latest),
                 }
             }
-            let named = named_places(&mut division, &view.pods, &pods);
+            let named = named_places(&mut division, &view.pods, &pods, policy.is_suspended);
             places = Some((division.groups().to_vec(), named));
         }
         let ended = self.roll_out(at, asking, view, places, &misplaced).await?.ended();
@@ -222,7 +222,7 @@ impl Repairs {
                     let moves = repair::misplaced(&mut division, &states);
                     misplaced.extend(moves.iter().map(|known| states[known.pod].name.clone()));
                 }
-                named.extend(named_places(&mut division, &own, &states));
+                named.extend(named_places(&mut division, &own, &states, policy.is_suspended));
             }
             places = Some((division.groups().to_vec(), named));
         }
@@ -248,11 +248,19 @@ impl Repairs {
     }
 }
 
-/// The group that each of some pods counts for, by its name.
-fn named_places(division: &mut Division, pods: &[Arc<Pod>], states: &[PodState]) -> BTreeMap<Arc<str>, Arc<str>> {
+/// The group that each of some pods counts for, by its name. While their policy is suspended, pods that say none are in none: what
+/// it says by now would have them changed for other groups.
+fn named_places(
+    division: &mut Division,
+    pods: &[Arc<Pod>],
+    states: &[PodState],
+    is_suspended: bool,
+) -> BTreeMap<Arc<str>, Arc<str>> {
     let groups = groups_of(division, states);
-    let named = pods.iter().zip(groups);
-    named.filter_map(|(pod, group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone()))).collect()
+    let counted = pods.iter().zip(states).zip(groups).filter(|((_, state), _)| !is_suspended || state.group.is_some());
+    counted
+        .filter_map(|((pod, _), group)| Some((pod.meta.key.name.clone(), division.groups()[group?].clone())))
+        .collect()
 }
 
 impl Reconcile for Repairs {

@@ -19,6 +19,7 @@ mod moving;
 mod placing;
 mod status;
 mod steady;
+mod stuck;
 mod volumes;
 
 fn by_label(key: &str, value: &str) -> NodeGroupSpec {

@@ -22,7 +22,7 @@ use super::properties::{Past, has_ended};
 use crate::object::{is_terminating, text};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Actor, Write};
-use crate::webhook::controller_of;
+use crate::webhook::{controller_of, resource_of};
 
 /// A request that was under way for longer may come from a manager that has given it up, or leads no more.
 const STRAGGLER: Duration = Duration::from_secs(9);
@@ -83,8 +83,8 @@ impl Seats {
         let (name, since) = (&pod["metadata"]["name"], write.at.saturating_sub(write.memory));
         let labels: BTreeMap<String, String> =
             serde_json::from_value(pod["metadata"]["labels"].clone()).unwrap_or_default();
-        if held_back(&labels, false).is_some() {
-            return Err(format!("a pod leaves the gate, and its node gateway would hold it back: {name}"));
+        if held_back(&labels, false).is_some() && !asks_by_template(server, pod) {
+            return Err(format!("a pod leaves the gate, and its node gateway would hold it back: {name}, {labels:?}"));
         }
         let asked = asking.labels_for(before, since);
         let Some(group) = pod["metadata"]["labels"][GATE].as_str() else {
@@ -268,6 +268,15 @@ fn start_of(pod: &Value, asking: &Asking, since: Duration) -> impl Iterator<Item
     let starts: Vec<usize> =
         starts.map(|start| start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0)).collect();
     starts.into_iter()
+}
+
+/// Whether pods of an owner have labels of policies by their template: those stay, whatever its application says.
+fn asks_by_template(server: &Server, pod: &Value) -> bool {
+    let asks =
+        |owner: &Value| Pair::labels().any(|label| !owner["spec"]["template"]["metadata"]["labels"][label].is_null());
+    let Some(owner) = controller_of(pod) else { return false };
+    let known = resource_of(&owner).map(|resource| server.list(&resource)).unwrap_or_default();
+    known.iter().find(|known| known["metadata"]["uid"] == owner["uid"]).is_none_or(|found| asks(found))
 }
 
 /// The number of a pod, if its controller numbers its pods.

@@ -60,7 +60,7 @@ impl Site {
     }
 }
 
-fn image(pod: &Pod) -> String {
+pub(super) fn image(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
     spec.and_then(|spec| spec.containers.first()).and_then(|container| container.image.clone()).unwrap_or_default()
 }
