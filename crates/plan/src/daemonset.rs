@@ -5,6 +5,7 @@
 pub mod cell;
 pub mod consequence;
 pub mod desired;
+pub mod driven_off;
 pub mod failure;
 pub mod fleet;
 pub mod inplace;

@@ -29,6 +29,8 @@ mutants! {
     PartitionForgotten,
     /// A node that a rollout has touched does not count once it is not Ready.
     TouchedForgotten,
+    /// Nobody remembers that a taint has driven the rollout's pod off a node.
+    DrivenOffForgotten,
     /// Pods of nodes whose kubelet does not answer are deleted and changed.
     UnknownTouched,
     /// A percentage of nodes is of those that can start a pod just now.

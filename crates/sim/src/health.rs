@@ -5,29 +5,35 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::object::{is_ready, list, path_of, ready_of, running_images, text};
+use crate::object::{is_ready, list, path_of, ready_of, running_images, text, tolerates_all};
 use crate::sim::{Actor, Sim};
 
 /// A tag with this word makes its node not ready. Its kubelet still answers.
 const SICK: &str = "sick";
 /// A tag with this word makes the kubelet of its node fall silent.
 const LOST: &str = "lost";
+/// A tag with this word has somebody taint its node, whose pods are evicted then. It does not pass.
+const SHUNNED: &str = "shunned";
+
+/// The taint of such a node.
+pub const BROKEN: (&str, &str) = ("example.com/broken", "NoExecute");
 
 /// The taints that the control plane puts on nodes that are not ready, by the Ready condition.
 const TAINTS: [(&str, &str); 2] =
     [("False", "node.kubernetes.io/not-ready"), ("Unknown", "node.kubernetes.io/unreachable")];
 
-/// What becomes of the Ready condition of a node on which this image runs.
+/// What becomes of a node on which this image runs: of its Ready condition, or that it is shunned.
 pub fn illness_of(image: &str) -> Option<&'static str> {
     let (_, tag) = image.rsplit_once(':')?;
     match tag {
         _ if tag.contains(LOST) => Some("Unknown"),
         _ if tag.contains(SICK) => Some("False"),
+        _ if tag.contains(SHUNNED) => Some(SHUNNED),
         _ => None,
     }
 }
 
-/// What becomes of the Ready condition of the node of these pods: silence is worse than bad news.
+/// What becomes of a node by what runs there.
 fn illness_on(sim: &Sim, node: &str) -> Option<&'static str> {
     let pods = sim.server.list("pods");
     let here = pods.iter().filter(|pod| pod["spec"]["nodeName"] == node);
@@ -38,8 +44,18 @@ fn illness_on(sim: &Sim, node: &str) -> Option<&'static str> {
 pub fn fall_ill(sim: &Sim, node: &str) {
     let is_well = sim.server.get("nodes", "", node).is_some_and(|node| is_ready(&node));
     let Some(status) = illness_on(sim, node).filter(|_| is_well) else { return };
-    if sim.with_world(|world| world.falls_ill(node, status)) {
-        set_ready(sim, node, status);
+    match sim.with_world(|world| world.falls_ill(node, status)) {
+        true if status == SHUNNED => shun(sim, node),
+        true => set_ready(sim, node, status),
+        false => {}
+    }
+}
+
+/// A node gets a taint, and the pods that do not tolerate it are evicted.
+fn shun(sim: &Sim, node: &str) {
+    taint(sim, node, BROKEN, true);
+    for pod in sim.server.list("pods").iter().filter(|pod| pod["spec"]["nodeName"] == node && !tolerates_all(pod)) {
+        sim.ask(Actor::World, Method::DELETE, &path_of(pod), None);
     }
 }
 

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::daemonset::DaemonSetStatus;
+use dapple_plan::daemonset::driven_off::{self, DRIVEN_OFF_ANNOTATION};
 use dapple_plan::daemonset::failure::{Failures, Step};
 use dapple_plan::daemonset::pace::PACE;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Settled, object, settle, surplus};
 use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
+use dapple_plan::daemonset::stale::Stale;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::ResourceExt;
@@ -20,7 +22,7 @@ use tracing::info;
 use super::claim::own_revisions;
 use super::io::Io;
 use super::known::Known;
-use super::memory::{RevisionWrites, Said};
+use super::memory::{Memory, RevisionWrites, Said};
 use super::mend::replace;
 use super::pod::hash_label;
 use super::status::write_status;
@@ -79,6 +81,44 @@ pub(super) async fn settle_newest(
         Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => Ok(None),
         Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
     }
+}
+
+/// Has the newest revision remember the nodes where a taint drives off the rollout's pod, before it is gone. They count in
+/// this very look already, since the pod or its going was seen; from then on they do for every leader.
+pub(super) async fn note_driven_off(io: &Io, set: &Set, memory: &mut Memory) -> Result<(), kube::Error> {
+    let Some(known) = memory.view.known.as_mut() else { return Ok(()) };
+    let nodes = known.fleet.unnoted();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    let (revision, now) = (known.update.clone(), io.env.now());
+    let is_there = |node: &str| known.fleet.node(node).is_some();
+    let annotation = driven_off::written(&revision.driven_off(), &nodes, now, is_there);
+    let metadata = json!({
+        "uid": revision.meta.uid, "resourceVersion": revision.meta.version.to_string(),
+        "annotations": {DRIVEN_OFF_ANNOTATION: annotation},
+    });
+    let name = &revision.meta.key.name;
+    let outcome = io.history(set).patch(name, json!({"metadata": metadata})).await;
+    if outcome.is_invalid() {
+        memory.revisions.unsound.insert(revision.meta.uid.clone());
+        memory.view.make_stale(Some(Stale::Changed));
+    }
+    let noted = match outcome {
+        Outcome::Written(version) => {
+            info!(set = %set.meta.key, revision = %name, nodes = nodes.len(), "taints drive the rollout's pods off");
+            let key = revision.meta.key.clone();
+            io.revisions.wrote(&key, version);
+            memory.revisions.wrote(key);
+            known.fleet.noted(&nodes, now.as_second());
+            Ok(())
+        }
+        // It is another one by now: the watch will tell.
+        Outcome::Conflict | Outcome::Missing | Outcome::Gone | Outcome::NameTaken => Ok(()),
+        Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
+    };
+    let object = format!("ControllerRevision {name}");
+    note(&mut memory.failures, (io, set), (Step::Revisions, &object), noted).map(|_| ())
 }
 
 /// There is nowhere to make a revision.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dapple_plan::daemonset::cell::Rollout;
 use dapple_plan::daemonset::desired::{Rendered, Variants};
+use dapple_plan::daemonset::driven_off;
 use dapple_plan::daemonset::fleet::Fleet;
 use dapple_plan::daemonset::layout::{Proof, Revisions, Seen, Strategy};
 use dapple_plan::daemonset::order::{CANARY_ANNOTATION, Canary};
@@ -107,8 +108,10 @@ impl Sources<'_> {
             self.nodes.iter().filter_map(prospect).collect()
         };
         let (renderings, names) = self.renderings(rendered);
-        let mut fleet =
-            Fleet::new(strategy.rules.clone(), strategy.placement(), renderings).with_limits(strategy.limits.clone());
+        let noted = self.revisions.iter().map(|known| (known.number, known.driven_off()));
+        let mut fleet = Fleet::new(strategy.rules.clone(), strategy.placement(), renderings)
+            .with_limits(strategy.limits.clone())
+            .with_driven_off(driven_off::counting(&strategy.rules.rollout, noted));
         fleet.put_all(prospects);
         for pod in self.pods {
             if let Some(node) = &pod.node {

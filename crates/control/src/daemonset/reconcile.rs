@@ -14,7 +14,7 @@ use tracing::debug;
 
 use super::claim::{claim, own_revisions};
 use super::execute::execute;
-use super::history::{prune, settle_newest};
+use super::history::{note_driven_off, prune, settle_newest};
 use super::io::Io;
 use super::known::current;
 use super::memory::Memory;
@@ -83,6 +83,8 @@ pub(super) async fn reconcile(io: &Io, news: &News, set: &Arc<Set>, memory: &mut
     let decision = known.fleet.decide(now);
     let is_tried = |node: &Arc<str>| decision.actions.iter().any(|action| action.node == *node);
     memory.pods.refusals.retain(|node, refusal| refusal.until > now || is_tried(node));
+    // Before anything else is begun.
+    let noted = note_driven_off(io, set, memory).await;
     // Whatever becomes of a step, the others are done, and the status is told: errors wait until the end.
     let acted = execute(io, set, memory, decision, |memory| decide_again(io, news, set, memory)).await;
     let known = memory.view.known.as_ref();
@@ -94,7 +96,7 @@ pub(super) async fn reconcile(io: &Io, news: &News, set: &Arc<Set>, memory: &mut
     }
     let Some(next_status) = next_status(io, set, memory) else { return Ok(Ended::Again(ECHO)) };
     let told = tell(io, set, &mut memory.said, &next_status).await?;
-    let (acted, pruned, _) = (acted?, pruned?, pulled?);
+    let (acted, pruned, _, ()) = (acted?, pruned?, pulled?, noted?);
     if let Some(soon) = acted {
         return Ok(Ended::Again(soon));
     }

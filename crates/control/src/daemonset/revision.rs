@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use dapple_plan::daemonset::driven_off::{self, DRIVEN_OFF_ANNOTATION, DrivenOff};
 use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
     FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
@@ -71,6 +72,11 @@ impl SetRevision {
     /// The name of the one that it was made for.
     pub(super) fn replaced(&self) -> Option<&str> {
         self.annotation(REPLACES_ANNOTATION)
+    }
+
+    /// The nodes that it notes that taints have driven pods off.
+    pub(super) fn driven_off(&self) -> DrivenOff {
+        driven_off::read(self.annotation(DRIVEN_OFF_ANNOTATION))
     }
 
     /// As it is once it has become the newest again.

@@ -14,11 +14,13 @@
 
 pub mod ahead;
 mod asked;
+mod driven_off;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::cell::{Act, Mode, NodeState, PodState, Rank, Rules, Why};
+use super::driven_off::DrivenOff;
 use super::judge::{Cell, Chore, Verdict};
 use super::placement::{Holding, Limits, Placement, Prospect};
 use super::renderings::Renderings;
@@ -75,6 +77,8 @@ pub struct Fleet {
     dirty: Vec<Arc<str>>,
     /// By node: how often a pod ended there, and when that was last.
     ended: BTreeMap<Arc<str>, (u32, i64)>,
+    /// By node: when it was noted in the cluster that a taint has driven the rollout's pod off.
+    driven_off: DrivenOff,
 }
 
 impl Fleet {
@@ -95,6 +99,7 @@ impl Fleet {
             sets: Sets::default(),
             dirty: Vec::new(),
             ended: BTreeMap::new(),
+            driven_off: DrivenOff::new(),
         }
     }
 
@@ -104,7 +109,7 @@ impl Fleet {
         self
     }
 
-    /// Takes over what an earlier one remembers: how often pods ended.
+    /// Takes over what an earlier one remembers: how often pods ended, and where taints drove them off.
     pub fn remembering(mut self, earlier: &Self) -> Self {
         self.ended = earlier.ended.clone();
         for (node, (count, at)) in &self.ended {
@@ -112,6 +117,7 @@ impl Fleet {
                 cell.retry_at = at + pause(*count);
             }
         }
+        self.driven_off_since(earlier);
         self
     }
 
@@ -177,7 +183,8 @@ impl Fleet {
                 }
             }
             None => {
-                self.cells.insert(name.clone(), Cell { is_dirty: false, ..Cell::new(state) });
+                let driven_off = self.driven_off.get(&name).copied();
+                self.cells.insert(name.clone(), Cell { driven_off, is_dirty: false, ..Cell::new(state) });
                 self.touch(&name);
             }
         }
@@ -200,7 +207,11 @@ impl Fleet {
         if let Some(node) = &before
             && let Some(cell) = self.cells.get_mut(node)
         {
-            cell.pods.retain(|pod| pod.name != *name);
+            let place = cell.pods.iter().position(|pod| pod.name == *name);
+            let pod = place.map(|place| cell.pods.remove(place));
+            if let Some(pod) = pod.filter(|_| now.is_none()) {
+                self.lost(node, &pod);
+            }
             self.touch(node);
         }
         let after = now.as_ref().map(|(node, _)| (*node).clone());

@@ -139,7 +139,8 @@ proptest! {
             }
             let seen = world.pods.get(name).map(|(node, pod)| (node, pod.clone()));
             fleet.observe(name, seen);
-            prop_assert_eq!(standing(&mut fleet, now), standing(&mut world.fresh(&rules), now));
+            let mut anew = world.fresh(&rules).remembering(&fleet);
+            prop_assert_eq!(standing(&mut fleet, now), standing(&mut anew, now));
         }
     }
 

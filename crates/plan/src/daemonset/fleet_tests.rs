@@ -96,7 +96,7 @@ fn every_node_gets_one_pod_and_keeps_it() {
 
 #[test]
 fn what_does_not_belong_is_taken_away() {
-    let misplaced = NodeState { can_start: false, can_stay: false, ..node("a") };
+    let misplaced = NodeState { can_start: false, can_stay: false, is_selected: false, ..node("a") };
     let full = NodeState { can_start: false, ..node("b") };
     let pods = [("a", pod("p", "new")), ("b", pod("q", "new")), ("gone", pod("r", "new"))];
     let expected = [told("r", Act::Delete(Why::NodeGone)), told("p", Act::Delete(Why::Misplaced))];
@@ -379,7 +379,7 @@ fn a_resize_that_was_begun_is_ended_whatever_holds_the_node_back() {
     assert_eq!(next(Mode::InPlace, "old"), [told("p", Act::Edit)]);
     assert_eq!(next(Mode::InPlace, "other"), [told("p", Act::Delete(Why::Outdated))]);
     assert_eq!(next(Mode::Standard, "old"), [told("p", Act::Delete(Why::Outdated))]);
-    let misplaced = NodeState { can_start: false, can_stay: false, ..node("a") };
+    let misplaced = NodeState { can_start: false, can_stay: false, is_selected: false, ..node("a") };
     assert_eq!(step(Mode::InPlace, misplaced, half_done("new")), [told("p", Act::Delete(Why::Misplaced))]);
     assert_eq!(step(Mode::InPlace, node("a"), PodState { leaving_since: Some(0), ..half_done("new") }), []);
     let held = PodState { held: Held { from_update: true, ..Held::default() }, ..half_done("old") };

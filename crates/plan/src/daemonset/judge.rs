@@ -92,8 +92,10 @@ pub(super) struct Verdict {
     pub(super) is_surging: bool,
     /// The rollout has touched it, and it is not well.
     pub(super) is_touched: bool,
-    /// The rollout has touched it, and its Node is not Ready.
+    /// The rollout has touched it, and its Node is not Ready, or has a taint that keeps pods away since.
     pub(super) is_ill: bool,
+    /// A taint drives the rollout's pod off, and the cluster does not remember it yet.
+    pub(super) is_to_be_noted: bool,
     /// The rollout has not reached it: its pod is not what the newest revision says, and no hold is on it.
     pub(super) is_behind: bool,
     /// It is behind, and nothing can be done about it now.
@@ -127,6 +129,10 @@ pub(super) struct Cell {
     pub(super) retry_at: i64,
     /// Not before this time is anything done there: the API server has refused it.
     pub(super) set_back: i64,
+    /// When it was noted in the cluster that a taint has driven the rollout's pod off, if it was.
+    pub(super) driven_off: Option<i64>,
+    /// Whether that was seen to happen.
+    pub(super) was_driven_off: bool,
     pub(super) verdict: Verdict,
     /// Whether it is to be judged again. A new one is.
     pub(super) is_dirty: bool,
@@ -134,15 +140,25 @@ pub(super) struct Cell {
 
 impl Cell {
     pub(super) fn new(node: NodeState) -> Self {
-        let verdict = Verdict::default();
-        Self { node, pods: Vec::new(), unseen: 0, retry_at: i64::MIN, set_back: i64::MIN, verdict, is_dirty: true }
+        Self {
+            node,
+            pods: Vec::new(),
+            unseen: 0,
+            retry_at: i64::MIN,
+            set_back: i64::MIN,
+            driven_off: None,
+            was_driven_off: false,
+            verdict: Verdict::default(),
+            is_dirty: true,
+        }
     }
 
     /// Judges the cell. `can_edit` says whether a pod with one hash can be given another where it runs.
     pub(super) fn judge(&self, rules: &Rules, now: i64, can_edit: impl FnOnce(&str, &str) -> bool) -> Verdict {
         let counts = self.counts(rules, now);
         let is_lagging = self.node.can_start && !counts.updated;
-        let mut verdict = Verdict { counts, is_lagging, ..Verdict::default() };
+        let is_to_be_noted = self.is_to_be_noted(rules, now);
+        let mut verdict = Verdict { counts, is_lagging, is_to_be_noted, ..Verdict::default() };
         if self.unseen > 0 {
             verdict.is_behind = is_lagging && self.node.hold.is_none();
         } else {
@@ -180,6 +196,9 @@ impl Cell {
             verdict.chores.retain(|chore| chore.1 != Act::Delete(Why::Outdated));
         }
         verdict.is_tried = self.node.is_unproven && verdict.chores.iter().any(is_new);
+        if verdict.is_to_be_noted {
+            verdict.chores.retain(|chore| !is_removal(&chore.1));
+        }
         if self.set_back > now {
             verdict.chores.clear();
             candidate = None;
@@ -215,7 +234,7 @@ impl Cell {
         let is_shut = !self.node.can_start || self.node.health.is_unknown();
         verdict.is_unreachable = verdict.is_behind && !verdict.is_down && is_shut;
         verdict.is_touched = is_ill;
-        verdict.is_ill = is_ill && !self.node.health.is_ready();
+        verdict.is_ill = is_ill && self.is_ill();
         if let Some(at) = self.soaked_at(rules).filter(|at| *at > now) {
             verdict.wake = earlier(verdict.wake, at);
         }

@@ -56,6 +56,8 @@ pub(super) struct Sets {
     pub(super) touched: BTreeSet<Rank>,
     /// Touched, and the Node is not Ready.
     pub(super) ill: BTreeSet<Rank>,
+    /// A taint drives the rollout's pod off, and the cluster does not remember it yet.
+    pub(super) unnoted: BTreeSet<Rank>,
     /// How many are behind.
     pub(super) behind: usize,
     /// Behind, and nothing can be done about it.
@@ -93,6 +95,7 @@ impl Sets {
         put(|sets| &mut sets.surging, &|verdict| verdict.is_surging);
         put(|sets| &mut sets.touched, &|verdict| verdict.is_touched);
         put(|sets| &mut sets.ill, &|verdict| verdict.is_ill);
+        put(|sets| &mut sets.unnoted, &|verdict| verdict.is_to_be_noted);
         put(|sets| &mut sets.unreachable, &|verdict| verdict.is_unreachable);
         put(|sets| &mut sets.tried, &|verdict| verdict.is_tried);
         recount(&mut self.behind, before.is_behind, after.is_behind);

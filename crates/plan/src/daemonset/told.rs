@@ -25,6 +25,10 @@ impl Cell {
         if self.unseen > 0 {
             return format!("{name}: what was just written has not come back yet");
         }
+        if !self.node.can_start && self.verdict.is_ill {
+            let since = self.driven_off.map(|at| format!(" since {}", clock(at, now))).unwrap_or_default();
+            return format!("{name}: updated, and a taint keeps its pods away{since}");
+        }
         if !self.node.can_start {
             return format!("{name}: no pod may start there");
         }

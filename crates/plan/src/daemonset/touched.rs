@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use super::cell::{PodState, Rollout, Rules};
+use super::cell::{Hold, PodState, Rollout, Rules};
 use super::judge::Cell;
 use crate::mutant::{Mutant, is_on};
 
@@ -26,9 +26,16 @@ pub fn soak(text: &str) -> Result<i64, SoakError> {
     read.ok().map(|soak| soak.as_secs()).filter(|seconds| *seconds > 0).ok_or_else(|| SoakError(text.to_owned()))
 }
 
+impl Rollout {
+    /// Whether a revision was the newest after the current one was complete, and is not any more.
+    pub(super) fn is_left_over(&self, number: i64) -> bool {
+        number > self.complete && number != self.current && number != self.newest
+    }
+}
+
 impl PodState {
     /// Whether the rollout, or one that came to no end, had to do with this pod.
-    fn is_touched(&self, newest: &Arc<str>, rules: &Rules) -> bool {
+    pub(super) fn is_touched(&self, newest: &Arc<str>, rules: &Rules) -> bool {
         let rollout = &rules.rollout;
         let last_written = self.changed.map_or(self.created, |changed| changed.max(self.created));
         self.is_begun()
@@ -44,10 +51,8 @@ impl PodState {
         self.is_right(newest, rules) || self.number.is_none_or(|number| number == rules.rollout.newest)
     }
 
-    /// Whether it is of a revision that was the newest after the current one was complete, and is not any more.
     fn is_left_over(&self, rollout: &Rollout) -> bool {
-        let is_other = |number: i64| number != rollout.current && number != rollout.newest;
-        self.number.is_some_and(|number| number > rollout.complete && is_other(number))
+        self.number.is_some_and(|number| rollout.is_left_over(number))
     }
 
     /// When somebody last had to do with it.
@@ -62,6 +67,30 @@ impl Cell {
         self.node.can_start || self.node.is_barred_for_now
     }
 
+    /// Whether a taint that does not pass keeps pods from the node, though the template is for it.
+    pub(super) fn is_barred(&self) -> bool {
+        let node = &self.node;
+        node.is_selected && node.hold != Some(Hold::Unrendered) && !self.should_have_pod() && !node.is_out_of_service
+    }
+
+    /// Whether such a taint has driven off a pod that the rollout had to do with, as far as this is known.
+    fn is_driven_off(&self) -> bool {
+        self.is_barred() && self.pods.is_empty() && (self.driven_off.is_some() || self.was_driven_off)
+    }
+
+    /// Whether that has happened, or is about to, and the cluster does not remember it yet. Invariant: until it does, nothing is
+    /// deleted there by us.
+    pub(super) fn is_to_be_noted(&self, rules: &Rules, now: i64) -> bool {
+        let is_going =
+            || self.pods.iter().any(|pod| pod.is_touched(&self.node.newest, rules)) && !self.is_well_there(rules, now);
+        self.driven_off.is_none() && self.is_barred() && (self.is_driven_off() || is_going())
+    }
+
+    /// Whether its pod is well, and may stay.
+    fn is_well_there(&self, rules: &Rules, now: i64) -> bool {
+        self.node.can_stay && self.is_well(rules, now)
+    }
+
     /// Whether the node is kept without a pod on purpose.
     fn is_kept_empty(&self, rules: &Rules) -> bool {
         rules.partitioned_scaling && self.node.is_partitioned && self.pods.is_empty()
@@ -71,7 +100,10 @@ impl Cell {
     /// there is the rollout's doing.
     fn is_touched(&self, rules: &Rules) -> bool {
         let is_missing = self.pods.is_empty() && self.should_have_pod();
-        self.unseen > 0 || is_missing || self.pods.iter().any(|pod| pod.is_touched(&self.node.newest, rules))
+        self.unseen > 0
+            || is_missing
+            || self.is_driven_off()
+            || self.pods.iter().any(|pod| pod.is_touched(&self.node.newest, rules))
     }
 
     /// Whether an available pod runs on a Node that is Ready.
@@ -84,11 +116,17 @@ impl Cell {
         self.pods.iter().any(|pod| pod.is_in_service(rules, now))
     }
 
+    /// Whether the Node itself keeps the rollout's pod from serving.
+    pub(super) fn is_ill(&self) -> bool {
+        !self.node.health.is_ready() || self.is_driven_off()
+    }
+
     /// When the node ceases to count though it is not Ready, should the set say so.
     pub(super) fn soaked_at(&self, rules: &Rules) -> Option<i64> {
         // Of a pod that is gone nobody knows when that was; of the Node, since when it is not Ready.
-        let last = self.pods.iter().map(PodState::last_touched).max().or(self.node.health.since())?;
-        let is_ill = !self.node.health.is_ready() && self.unseen == 0;
+        let last =
+            self.pods.iter().map(PodState::last_touched).max().or(self.driven_off).or(self.node.health.since())?;
+        let is_ill = self.is_ill() && self.unseen == 0;
         // Times have whole seconds: from the end of that one.
         rules.rollout.soak.filter(|_| is_ill).map(|soak| last.saturating_add(1 + soak))
     }
@@ -101,7 +139,8 @@ impl Cell {
 
     /// Whether the node is one that the rollout has touched and that is not well.
     pub(super) fn is_unwell_by_rollout(&self, rules: &Rules, now: i64) -> bool {
-        let is_there = self.node.is_selected && (self.should_have_pod() || !self.pods.is_empty());
+        let has_pod = self.should_have_pod() || !self.pods.is_empty() || self.is_driven_off();
+        let is_there = self.node.is_selected && has_pod;
         // When a pod was taken out of service for a change is not known here. A node that was not Ready before would have
         // soaked the moment it is touched, and the next one with it: such count for ever.
         let is_under_way = self.pods.iter().any(PodState::is_begun);
@@ -110,7 +149,7 @@ impl Cell {
         is_there
             && !self.node.is_out_of_service
             && !self.is_kept_empty(rules)
-            && !self.is_well(rules, now)
+            && !self.is_well_there(rules, now)
             && self.is_touched(rules)
             && !is_soaked
             && !is_forgotten

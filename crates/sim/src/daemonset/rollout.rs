@@ -13,7 +13,7 @@ use super::view::{
     node_of,
 };
 use super::{NAME, NAMESPACE, SETS};
-use crate::health::illness_of;
+use crate::health::{BROKEN, illness_of};
 use crate::object::{is_out_of_service, is_ready, is_terminating, list, ready_of, running_images, text, tolerates_all};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Actor, Write};
@@ -47,6 +47,10 @@ impl Place {
     fn is_served(&self, set: &Value, now: Duration) -> bool {
         self.live().any(|pod| is_available(pod, set, now) && !is_begun(pod))
     }
+}
+
+fn is_shunned(node: &Value) -> bool {
+    list(&node["spec"]["taints"]).iter().any(|taint| taint["key"] == BROKEN.0)
 }
 
 /// All nodes with the pods of a set.
@@ -98,6 +102,10 @@ pub(super) struct Rollout {
     turned: BTreeMap<String, Duration>,
     /// When nodes were last given back to service.
     returned: BTreeMap<String, Duration>,
+    /// Nodes that are shunned, with which a manager had begun, and since when.
+    shunned: BTreeMap<String, Duration>,
+    /// The most that might be under way at once at any time.
+    highest: usize,
     /// The most that could be under way at once since no node was ill.
     most: usize,
     /// The longest that anybody may have been behind in this run.
@@ -134,6 +142,7 @@ impl Rollout {
         // Who lowers the budget does not undo what was begun before.
         let limit = asked.iter().map(|(_, asked)| asked.limit()).max().unwrap_or(0);
         self.most = if self.begun.is_empty() { limit } else { self.most.max(limit) };
+        self.highest = self.highest.max(limit);
         match write.change.resource {
             "pods" if write.is_ours() && write.under_way < STRAGGLER => {
                 self.leaves_the_silent_alone(write, server)?;
@@ -192,6 +201,12 @@ impl Rollout {
         }
         if write.change.kind == ChangeKind::Deleted {
             self.robbed.insert(name_of(node).to_owned(), write.at);
+        }
+        let is_its_doing = self.begun.get(name_of(node)).is_some_and(|(_, is_its_doing, _)| *is_its_doing);
+        if write.change.kind == ChangeKind::Deleted || !is_shunned(node) {
+            self.shunned.remove(name_of(node));
+        } else if is_its_doing {
+            self.shunned.entry(name_of(node).to_owned()).or_insert(write.at);
         }
         if write.change.kind != ChangeKind::Deleted && ready_of(node) == "Unknown" {
             self.silent.entry(name_of(node).to_owned()).or_insert(write.at);
@@ -458,6 +473,11 @@ impl Rollout {
                 && place.pods.iter().any(makes_ill)
         };
         let ill: Vec<&str> = places.iter().filter(is_ill).map(Place::name).collect();
+        // An undo gets past those that the rollout before has lost.
+        let is_undo = self.current_name == self.newest.0;
+        let is_hit = !is_undo && !tolerates_all(&set["spec"]["template"]);
+        let shunned = self.shunned.iter().filter(|(_, since)| is_hit && **since > self.began);
+        let shunned: Vec<&str> = shunned.map(|(name, _)| name.as_str()).collect();
         // Where nodes that are ill count for a while only, others may follow.
         let has_soak = asked.iter().any(|(_, asked)| asked.soak.is_some());
         let waits = set["spec"]["minReadySeconds"].as_i64();
@@ -467,6 +487,13 @@ impl Rollout {
                 "a bad revision has cost more nodes than {} that may be under way: {}",
                 self.most,
                 ill.join(", ")
+            ));
+        }
+        if shunned.len() > self.highest && is_patient && self.behind < ATTENTIVE {
+            return Err(format!(
+                "a bad revision has had more nodes shunned than {} that may be under way: {}",
+                self.highest,
+                shunned.join(", ")
             ));
         }
         Ok(())

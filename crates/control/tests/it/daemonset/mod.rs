@@ -25,6 +25,7 @@ mod patches;
 mod policies;
 mod pull;
 mod refused;
+mod shunned;
 mod sick;
 mod stalled;
 mod steps;

@@ -59,6 +59,10 @@ impl<'r> Teller<'r> {
                 _ => self.outage(),
             }
         }
+        // Last, so that seeds from before there was this begin as they did.
+        if self.random.u8(0..4) == 0 {
+            self.shunned();
+        }
     }
 
     /// One of these.
@@ -131,6 +135,31 @@ impl<'r> Teller<'r> {
                 let before = self.one_of(&self.images.clone());
                 self.image(before);
             }
+            1 => self.good_image(),
+            _ => return,
+        }
+        self.pass(200);
+    }
+
+    /// A revision that has its nodes tainted for good: their pods are evicted, and none may start. The leader may change
+    /// meanwhile; another revision like that follows, or one that is good, or the one before again.
+    fn shunned(&mut self) {
+        self.rolling("the partition", json!({"partition": 0, "selector": null, "paused": null}));
+        let before = self.images.last().cloned().unwrap_or_default();
+        for _ in 0..self.random.usize(1..3) {
+            self.image(format!("agent:shunned-{}", self.images.len()));
+            let waits = self.one_of(&[150, 300, 600]);
+            self.pass(waits);
+            if self.random.bool() {
+                for slot in 0..self.managers {
+                    let back_after = Duration::from_millis(self.random.u64(0..60_000));
+                    self.push(Event::Kill { slot, back_after });
+                }
+                self.pass(300);
+            }
+        }
+        match self.random.u8(0..3) {
+            0 => self.image(before),
             1 => self.good_image(),
             _ => return,
         }
