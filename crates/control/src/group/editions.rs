@@ -230,17 +230,19 @@ impl Editioner {
         groups: &[Arc<str>],
         editions: &mut Editions,
     ) -> Result<(), kube::Error> {
-        let Some(template) = editions.template.clone() else { return Ok(()) };
+        // Pods that nothing owns have none: each is asked about on its way in.
+        let Some(template) = self.templates.get(&self.client, applications, at).await? else { return Ok(()) };
         for group in groups.iter().filter(|group| !editions.unrendered.contains_key(*group)).collect::<Vec<_>>() {
             loop {
                 let edition = editions.of_group(group);
                 let Some(name) = &edition.name else { break };
-                let meaning: Arc<str> = Arc::from(format!("{at} {name} {}", policy.meta.uid));
+                // What was taken of one template says nothing about the next one of the same owner.
+                let meaning: Arc<str> = Arc::from(format!("{at} {name} {} {}", policy.meta.uid, template.hash));
                 // Most are known: nothing is rendered for them.
                 if matches!(self.answers().get(&meaning), Some(Answer::Taken)) {
                     break;
                 }
-                let Ok(rendering) = edition.render(&template) else { break };
+                let Ok(rendering) = edition.render(&template.value) else { break };
                 let owner = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid));
                 let Some(text) = self.refusal((at, owner), meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {

@@ -90,7 +90,7 @@ pub struct Made {
     pub patch: Vec<Value>,
     /// What the edition makes of the pod's template, and what names that: to be proved before a pod gets it.
     pub rendering: Value,
-    /// Policy, edition and owner.
+    /// Policy, edition, owner and template.
     pub meaning: Vec<Arc<str>>,
 }
 
@@ -246,18 +246,17 @@ impl Gatekeeper {
         };
         let new = NewPod { question, ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, new)?;
-        let value = template.as_ref().map(|template| template.value.clone());
+        let (value, made_of) = template.as_ref().map(|known| (known.value.clone(), known.hash.clone())).unzip();
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
         if let Some((application, template)) = application.zip(template) {
             self.hold(application, &template, &policy, (&groups, &mut editions));
         }
         // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
         let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
-        let of_own = value.is_none().then(|| Arc::from(hash(&json!([base["metadata"]["labels"], base["spec"]]))));
+        let made_of = made_of.unwrap_or_else(|| Arc::from(hash(&json!([base["metadata"]["labels"], base["spec"]]))));
         let meaning = loop {
             let name = editions.of_group(&group).name.as_deref()?;
-            let owner = of_own.clone().unwrap_or_else(|| Arc::from(owner.to_string()));
-            let meaning = vec![policy.meta.uid.clone(), Arc::from(name), owner];
+            let meaning = meaning(&policy, name, (&owner, &made_of));
             if !is_refused(&meaning) {
                 break meaning;
             }
@@ -286,15 +285,15 @@ impl Gatekeeper {
         let policy = self.overrides.get(&Key::new(namespace, application.labels.get(Pair::Override.required())?))?;
         let groups = [all_groups_of(&self.nodes, &self.groups, &node_of(pod)?)];
         let owner = OwnerKey::of_new(namespace, pod, &labels_of(pod));
-        let template = self.templates.get(&self.client, &self.applications, &owner).await.ok()??.value.clone();
+        let template = self.templates.get(&self.client, &self.applications, &owner).await.ok()??;
         let specs = [policy.spec.clone()];
-        let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.clone()));
+        let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.value.clone()));
         let edition = editions.of_group(&groups[0]);
-        let (name, rendering) = (edition.name.clone()?, edition.render(&template).ok()?);
+        let (name, rendering) = (edition.name.clone()?, edition.render(&template.value).ok()?);
         let mut made = editions.make(pod, &groups[0]).ok()?;
         made["metadata"]["annotations"][MADE_FOR] = made_for(&groups[0], "").into();
         let patch = gate::patch_ungated(pod, &made, &application.labels);
-        let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
+        let meaning = meaning(&policy, &name, (&owner, &template.hash));
         Some(Made { patch, rendering, meaning })
     }
 
@@ -329,6 +328,16 @@ impl Gatekeeper {
         found.retain(|namespace| is_served(namespace, &self.own_namespace));
         found
     }
+}
+
+/// What names a rendering of an owner's template, by the hash of that: pods of some owners are of no revision, and what is taken of
+/// one template says nothing about the next.
+fn meaning(
+    policy: &Policy<OverridePolicySpec>,
+    edition: &str,
+    (owner, template): (&OwnerKey, &Arc<str>),
+) -> Vec<Arc<str>> {
+    vec![policy.meta.uid.clone(), Arc::from(edition), Arc::from(owner.to_string()), template.clone()]
 }
 
 fn text(value: &Value) -> &str {
