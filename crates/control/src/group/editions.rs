@@ -193,10 +193,8 @@ impl Editioner {
         let namespace = &at.namespace;
         let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind);
         let template = self.templates.get(&self.client, world.applications, at).await?;
-        // Pods of the others are never changed once they are placed, whatever the application above is.
         let owner = at.uid().and_then(|uid| world.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
-        let is_changed =
-            [kind, owner].iter().all(|kind| kind.is_some_and(|kind| world.applications.makes_others(kind)));
+        let is_changed = world.applications.has_pods_changed([kind, owner]);
         let (true, Some(template)) = (is_changed, template) else { return Ok(false) };
         let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
         let pods = || pods_of_application(world.applications, world.pods, namespace, asking);

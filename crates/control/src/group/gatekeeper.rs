@@ -248,7 +248,7 @@ impl Gatekeeper {
         let (value, made_of) = template.as_ref().map(|known| (known.value.clone(), known.hash.clone())).unzip();
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
         if let Some((application, template)) = application.zip(template) {
-            self.hold(application, &template, &policy, (&groups, &mut editions));
+            self.hold((application, kind), &template, &policy, (&groups, &mut editions));
         }
         // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
         let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
@@ -287,18 +287,17 @@ impl Gatekeeper {
         Some(Made { patch, rendering, meaning })
     }
 
-    /// Has groups of an application keep earlier editions whose turn has not come.
+    /// Has groups of an application keep earlier editions whose turn has not come. `owner` is the kind of what controls the pod.
     fn hold(
         &self,
-        application: &Asking,
+        (application, owner): (&Asking, Option<KindInfo>),
         template: &Template,
         policy: &Policy<OverridePolicySpec>,
         of_groups: (&[Arc<str>], &mut Editions),
     ) {
         let namespace = &policy.meta.key.namespace;
         let kind = self.applications.by_uid(namespace, &application.meta.uid).map(|(kind, _)| kind);
-        // Pods of the others are never changed once they are placed.
-        if kind.is_some_and(|kind| self.applications.makes_others(kind)) {
+        if self.applications.has_pods_changed([kind, owner]) {
             let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
             let pods = || pods_of_application(&self.applications, self.applications.pods(), namespace, application);
             self.turns.hold(&application.meta.uid, policy, pods, available, of_groups);
