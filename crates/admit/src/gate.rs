@@ -86,13 +86,23 @@ impl Gate {
         Some(admission.gate).filter(|patch| applies(pod, patch)).unwrap_or_default()
     }
 
-    /// A pod by its edition, if the API server is known to take it.
+    /// A pod by the newest edition that the API server is known to take, or says that it takes.
     async fn make(&self, request: &Request, admission: &Admission, question: Option<&str>) -> Option<Vec<Value>> {
         let is_refused = |meaning: &Vec<Arc<str>>| self.asker.is_refused(meaning);
         let pod = (request.namespace.as_str(), &request.object);
-        let Made { patch, rendering, meaning } = self.gatekeeper.make(pod, admission, question, &is_refused).await?;
-        let answers = self.asker.ask(&[meaning], |_| Some(rendering.clone())).await;
-        matches!(answers.proofs.as_slice(), [(_, Proof::Taken)]).then_some(patch)
+        loop {
+            let made = self.gatekeeper.make(pod, admission, question, &is_refused).await?;
+            let Made { patch, rendering, meaning } = made;
+            let answers = self.asker.ask(&[meaning], |_| Some(rendering.clone())).await;
+            match answers.proofs.as_slice() {
+                [(_, Proof::Taken)] => return Some(patch),
+                // It is known by now: the next is made by the edition before, in place of this one.
+                [(_, Proof::Refused(_))] => {
+                    question.into_iter().for_each(|question| self.gatekeeper.withdraw(pod.0, pod.1, question));
+                }
+                _ => return None,
+            }
+        }
     }
 
     /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there are told.

@@ -228,6 +228,39 @@ impl Example {
     }
 }
 
+impl Example {
+    /// Deletes a pod of the DaemonSet. The one that comes in its place has the arguments of that.
+    async fn has_a_daemon_made_anew(&self) {
+        let before = self.identities().await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
+        let daemon = self.pods().await.into_iter().find(|pod| pod.labels()["app"] == "DaemonSet").unwrap();
+        pods.delete(&daemon.name_any(), &DeleteParams::default()).await.unwrap();
+        eventually("a new pod of the DaemonSet has the arguments of its place", || async {
+            let all = self.pods().await;
+            let new = all
+                .iter()
+                .find(|pod| pod.labels()["app"] == "DaemonSet" && !before.contains(&pod.uid().unwrap_or_default()));
+            let container = new.and_then(|pod| pod.spec.as_ref()).map(|spec| spec.containers[0].clone());
+            let args = container.and_then(|container| container.args).unwrap_or_default();
+            if args == [format!("--site={}", place(&daemon).0)] { Ok(()) } else { Err(format!("{args:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until the manager knows what an OverridePolicy says.
+    async fn has_seen(&self, policy: &str) {
+        let kind = GroupVersionKind::gvk("groupmanagement.kubeedge.io", "v1alpha1", "OverridePolicy");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "overridepolicies");
+        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), self.namespace, &kind);
+        eventually(&format!("{policy} is seen"), || async {
+            let found = api.get(policy).await.map_err(|error| error.to_string())?;
+            let seen = found.data["status"]["observedGeneration"].as_i64();
+            if seen == found.metadata.generation { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+    }
+}
+
 /// Pods of a DaemonSet are made by the groups of their nodes, and later get images where they run; pods that no policy divides get
 /// images alone.
 async fn pods_follow_their_nodes(client: &Client) {
@@ -272,19 +305,15 @@ async fn pods_follow_their_nodes(client: &Client) {
     assert_eq!(example.identities().await, before, "all are changed where they run");
 
     // A pod that comes after the policy was confirmed has all of it.
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "follows");
-    let daemon = example.pods().await.into_iter().find(|pod| pod.labels()["app"] == "DaemonSet").unwrap();
-    pods.delete(&daemon.name_any(), &DeleteParams::default()).await.unwrap();
-    eventually("a new pod of the DaemonSet has the arguments of its place", || async {
-        let all = example.pods().await;
-        let new = all
-            .iter()
-            .find(|pod| pod.labels()["app"] == "DaemonSet" && !before.contains(&pod.uid().unwrap_or_default()));
-        let container = new.and_then(|pod| pod.spec.as_ref()).map(|spec| spec.containers[0].clone());
-        let args = container.and_then(|container| container.args).unwrap_or_default();
-        if args == [format!("--site={}", place(&daemon).0)] { Ok(()) } else { Err(format!("{args:?}")) }
-    })
-    .await;
+    example.has_a_daemon_made_anew().await;
+    follow(2).await;
+    // What the API server refuses reaches nobody: new pods get the last edition that is any good.
+    let mut refused = rules(2);
+    let nowhere = json!({"plaintext": [{"path": "/spec/dnsPolicy", "operator": "add", "value": "Nowhere"}]});
+    refused["overrideRules"].as_array_mut().unwrap().push(nowhere);
+    example.add("OverridePolicy", "sites", refused).await;
+    example.has_seen("sites").await;
+    example.has_a_daemon_made_anew().await;
     follow(2).await;
     Api::<Deployment>::namespaced(client.clone(), "follows")
         .delete("deployment", &DeleteParams::background())

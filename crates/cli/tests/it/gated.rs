@@ -115,6 +115,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     only_what_asks_waits(&hooked).await;
     labels_that_were_wrong_count_no_more(&hooked).await;
     each_group_has_its_own_edition(&hooked).await;
+    what_is_taken_of_one_template_says_nothing_about_the_next(&hooked).await;
     crate::overriders::each_kind_has_each_overrider_and_sidecars_are_left_alone(&hooked).await;
 
     // A policy that never comes: the pods would wait for ever.
@@ -279,6 +280,39 @@ async fn each_group_has_its_own_edition(hooked: &Hooked) {
     create_all(client, [refused].into_iter()).await;
     create_all(client, [web].into_iter()).await;
     are_all(client, &["editions".to_owned()], 16, "are of their group's last good edition", is_right).await;
+}
+
+/// Pods of a ReplicationController are of no revision. What an edition makes of its next template may be refused: then pods wait, and
+/// do not fail to come.
+async fn what_is_taken_of_one_template_says_nothing_about_the_next(hooked: &Hooked) {
+    let client = &hooked.client;
+    let here = ["anew".to_owned()];
+    let mount = json!({"path": "/spec/containers/0/volumeMounts", "operator": "add",
+        "value": [{"name": "cache", "mountPath": "/cache"}]});
+    let editions = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "sites", "namespace": "anew"},
+        "spec": {"overrideRules": [{"overriders": {"plaintext": [mount]}}]}});
+    let asks = json!({REQUIRED: "spread", "groupmanagement.kubeedge.io/required-overridepolicy": "sites"});
+    let controller = |replicas: usize, volumes: Value| {
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": false, "volumes": volumes, "containers": [{"name": "c", "image": "web:1"}]}});
+        json!({"apiVersion": "v1", "kind": "ReplicationController",
+            "metadata": {"name": "web", "namespace": "anew", "labels": asks},
+            "spec": {"replicas": replicas, "selector": {"app": "web"}, "template": template}})
+    };
+    let cache = json!([{"name": "cache", "emptyDir": {}}]);
+    let is_right = |pod: &Pod| {
+        let mounts = pod.spec.as_ref().and_then(|spec| spec.containers[0].volume_mounts.as_ref());
+        mounts.is_some_and(|mounts| mounts.iter().any(|mount| mount.name == "cache")) && !node_of(pod).is_empty()
+    };
+    create_all(client, [namespace("anew")].into_iter()).await;
+    create_all(client, [policy("anew"), editions].into_iter()).await;
+    create_all(client, [controller(2, cache.clone())].into_iter()).await;
+    are_all(client, &here, 2, "have what the edition mounts", is_right).await;
+    create_all(client, [controller(3, json!([]))].into_iter()).await;
+    are_all(client, &here, 3, "have it, or wait", |pod| is_right(pod) || is_gated(pod)).await;
+    create_all(client, [controller(3, cache)].into_iter()).await;
+    are_all(client, &here, 3, "have what the edition mounts again", is_right).await;
 }
 
 /// With all managers gone, pods come as if dapple were away.

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::gated::{GROUP, REQUIRED, are_all, create_all, namespace, node_of, pods, policy};
+use crate::gated::{GROUP, REQUIRED, are_all, create_all, is_gated, namespace, node_of, pods, policy};
 use crate::reinvocation::other_product;
 use crate::support::{eventually, text};
 use crate::webhooks::{Hooked, ok};
@@ -67,6 +67,7 @@ pub(crate) async fn each_kind_has_each_overrider_and_sidecars_are_left_alone(hoo
     for (name, (_, sites)) in found.iter().filter(|(name, _)| !KEPT.contains(&name.as_str())) {
         assert_eq!(sites.len(), 2, "{name} has pods of both editions");
     }
+    pods_of_a_job_keep_no_group_from_its_turn(hooked).await;
 }
 
 /// All four overriders. By plain text, something comes and something goes.
@@ -256,4 +257,61 @@ fn make_game(hooked: &Hooked, owner: &Value) {
     pod["metadata"]["generateName"] = "game-".into();
     pod["metadata"]["ownerReferences"] = json!([owner]);
     ok(&hooked.kubectl(&["create", "-n", NAMESPACE, "-f", "-"], &pod.to_string()));
+}
+
+/// Pods of a Job never change, whatever asks above it: its new ones are made by what the policy says now, in all groups.
+async fn pods_of_a_job_keep_no_group_from_its_turn(hooked: &Hooked) {
+    let (client, here) = (&hooked.client, ["played".to_owned()]);
+    let get = |object: &str, path: &str| {
+        ok(&hooked.kubectl(&["get", "-n", "played", object, &format!("-o=jsonpath={path}")], ""))
+    };
+    let says = |version: usize| {
+        let args = json!([{"containerName": "c", "operator": "add", "value": [format!("--version={version}")]}]);
+        json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": {"name": "sites", "namespace": "played"}, "spec": {"overrideRules": [{"argsOverrider": args}]}})
+    };
+    let spec = json!({"replicas": 4, "template": template("play")});
+    let mut game = application(&format!("{GAMES}/v1"), "Game", "play", spec);
+    game["metadata"]["namespace"] = "played".into();
+    create_all(client, [namespace("played")].into_iter()).await;
+    create_all(client, [policy("played"), says(1)].into_iter()).await;
+    create_all(client, [game].into_iter()).await;
+    eventually("the game is bound", || async {
+        let path = "{.metadata.labels.groupmanagement\\.kubeedge\\.io/binding-overridepolicy}";
+        let bound = get("games/play", path);
+        if bound == "sites" { Ok(()) } else { Err(bound) }
+    })
+    .await;
+    let owner = json!({"apiVersion": format!("{GAMES}/v1"), "kind": "Game", "name": "play", "controller": true,
+        "uid": get("games/play", "{.metadata.uid}")});
+    // Nobody binds its pods, so they do not end.
+    let mut made_of = template("play");
+    made_of["spec"]["restartPolicy"] = "Never".into();
+    made_of["spec"]["schedulerName"] = "nobody".into();
+    let job = |parallelism: usize| {
+        json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "play", "namespace": "played", "ownerReferences": [owner]},
+            "spec": {"parallelism": parallelism, "completions": 4, "template": made_of}})
+    };
+    let is_placed = |pod: &Pod| pod.labels().contains_key(GROUP) && !is_gated(pod);
+    let versions = async || {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for pod in pods(client, &here).await {
+            let args = pod.spec.unwrap_or_default().containers[0].args.clone().unwrap_or_default();
+            *counts.entry(args.last().cloned().unwrap_or_default()).or_default() += 1;
+        }
+        counts
+    };
+    create_all(client, [job(2)].into_iter()).await;
+    are_all(client, &here, 2, "are placed", is_placed).await;
+    assert_eq!(versions().await, BTreeMap::from([("--version=1".to_owned(), 2)]));
+    create_all(client, [says(2)].into_iter()).await;
+    eventually("what the policy says now is seen", || async {
+        let seen = get("overridepolicies/sites", "{.status.observedGeneration}");
+        if seen == "2" { Ok(()) } else { Err(seen) }
+    })
+    .await;
+    create_all(client, [job(4)].into_iter()).await;
+    are_all(client, &here, 4, "are placed", is_placed).await;
+    assert_eq!(versions().await, BTreeMap::from([("--version=1".to_owned(), 2), ("--version=2".to_owned(), 2)]));
 }

@@ -133,6 +133,12 @@ impl Applications {
         is_listed || is_job || MOVED.contains(&kind.kind) && find_native(kind.group, kind.kind).is_some()
     }
 
+    /// Whether pods of such an application, controlled by such an owner, are ever changed once they are placed. Those of Jobs never
+    /// are, whatever is above them: they would keep a policy from being done, and its groups from their turns.
+    pub(super) fn has_pods_changed(&self, kinds: [Option<KindInfo>; 2]) -> bool {
+        kinds.into_iter().all(|kind| kind.is_some_and(|kind| self.makes_others(kind)))
+    }
+
     /// The field of an object of a kind that users have listed that says how many pods it should have. None of other kinds.
     pub(super) fn replicas_field(&self, kind: KindInfo) -> Option<Arc<str>> {
         let all = self.workloads.all();

@@ -193,10 +193,8 @@ impl Editioner {
         let namespace = &at.namespace;
         let kind = world.applications.by_uid(namespace, &asking.meta.uid).map(|(kind, _)| kind);
         let template = self.templates.get(&self.client, world.applications, at).await?;
-        // Pods of the others are never changed once they are placed, whatever the application above is.
         let owner = at.uid().and_then(|uid| world.applications.by_uid(namespace, uid)).map(|(kind, _)| kind);
-        let is_changed =
-            [kind, owner].iter().all(|kind| kind.is_some_and(|kind| world.applications.makes_others(kind)));
+        let is_changed = world.applications.has_pods_changed([kind, owner]);
         let (true, Some(template)) = (is_changed, template) else { return Ok(false) };
         let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
         let pods = || pods_of_application(world.applications, world.pods, namespace, asking);
@@ -230,17 +228,19 @@ impl Editioner {
         groups: &[Arc<str>],
         editions: &mut Editions,
     ) -> Result<(), kube::Error> {
-        let Some(template) = editions.template.clone() else { return Ok(()) };
+        // Pods that nothing owns have none: each is asked about on its way in.
+        let Some(template) = self.templates.get(&self.client, applications, at).await? else { return Ok(()) };
         for group in groups.iter().filter(|group| !editions.unrendered.contains_key(*group)).collect::<Vec<_>>() {
             loop {
                 let edition = editions.of_group(group);
                 let Some(name) = &edition.name else { break };
-                let meaning: Arc<str> = Arc::from(format!("{at} {name} {}", policy.meta.uid));
+                // What was taken of one template says nothing about the next one of the same owner.
+                let meaning: Arc<str> = Arc::from(format!("{at} {name} {} {}", policy.meta.uid, template.hash));
                 // Most are known: nothing is rendered for them.
                 if matches!(self.answers().get(&meaning), Some(Answer::Taken)) {
                     break;
                 }
-                let Ok(rendering) = edition.render(&template) else { break };
+                let Ok(rendering) = edition.render(&template.value) else { break };
                 let owner = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid));
                 let Some(text) = self.refusal((at, owner), meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {

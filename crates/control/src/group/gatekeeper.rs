@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::application::{Applicant, Applications, Asking, is_served};
-use super::editions::shown;
 use super::guess::{Guesses, NewPod};
 use super::known_editions::KnownEditions;
 use super::owner::{OwnerKey, number_label, ordinal};
@@ -90,7 +89,7 @@ pub struct Made {
     pub patch: Vec<Value>,
     /// What the edition makes of the pod's template, and what names that: to be proved before a pod gets it.
     pub rendering: Value,
-    /// Policy, edition and owner.
+    /// Policy, edition, owner and template.
     pub meaning: Vec<Arc<str>>,
 }
 
@@ -197,7 +196,7 @@ impl Gatekeeper {
     ) -> Option<Made> {
         let is_gated = !admission.gate.is_empty();
         match &admission.asks {
-            Asks::DaemonSet(uid) => self.make_daemon(namespace, pod, uid).await,
+            Asks::DaemonSet(uid) => self.make_daemon(namespace, pod, uid, is_refused).await,
             Asks::Itself(labels) if is_gated => {
                 self.make_gated((namespace, pod), (labels, None), question, is_refused).await
             }
@@ -246,25 +245,16 @@ impl Gatekeeper {
         };
         let new = NewPod { question, ordinal, allowed: allowed.as_ref() };
         let group = self.guesses.guess(&propagation, &owner, new)?;
-        let value = template.as_ref().map(|template| template.value.clone());
+        let (value, made_of) = template.as_ref().map(|known| (known.value.clone(), known.hash.clone())).unzip();
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
         if let Some((application, template)) = application.zip(template) {
-            self.hold(application, &template, &policy, (&groups, &mut editions));
+            self.hold((application, kind), &template, &policy, (&groups, &mut editions));
         }
         // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
         let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
-        let of_own = value.is_none().then(|| Arc::from(hash(&json!([base["metadata"]["labels"], base["spec"]]))));
-        let meaning = loop {
-            let name = editions.of_group(&group).name.as_deref()?;
-            let owner = of_own.clone().unwrap_or_else(|| Arc::from(owner.to_string()));
-            let meaning = vec![policy.meta.uid.clone(), Arc::from(name), owner];
-            if !is_refused(&meaning) {
-                break meaning;
-            }
-            if !editions.pass_over(&group, "the API server refuses such pods".to_owned()) {
-                return None;
-            }
-        };
+        let made_of = made_of.unwrap_or_else(|| Arc::from(hash(&json!([base["metadata"]["labels"], base["spec"]]))));
+        let named = |edition: &str| meaning(&policy, edition, (&owner, &made_of));
+        let meaning = newest_good(&mut editions, &group, named, is_refused)?;
         let mut rendering = editions.of_group(&group).render(&base).ok()?;
         if value.is_none() {
             // What is proved is a template, which says neither kind nor status.
@@ -279,37 +269,35 @@ impl Gatekeeper {
     }
 
     /// A pod of a DaemonSet, as the groups of its node have it. None if that is not known, or does not apply.
-    async fn make_daemon(&self, namespace: &str, pod: &Value, owner: &str) -> Option<Made> {
+    async fn make_daemon(&self, namespace: &str, pod: &Value, owner: &str, is_refused: IsRefused<'_>) -> Option<Made> {
         let (_, set) = self.applications.by_uid(namespace, owner)?;
         let Applicant::Is(application) = self.applications.application_of(&set) else { return None };
         // Confirmed or not: the first pods come before that, and those that run get nothing but images.
         let policy = self.overrides.get(&Key::new(namespace, application.labels.get(Pair::Override.required())?))?;
         let groups = [all_groups_of(&self.nodes, &self.groups, &node_of(pod)?)];
         let owner = OwnerKey::of_new(namespace, pod, &labels_of(pod));
-        let template = self.templates.get(&self.client, &self.applications, &owner).await.ok()??.value.clone();
-        let specs = [policy.spec.clone()];
-        let editions = Editions::of(&shown(&policy), &specs, &groups, Some(template.clone()));
-        let edition = editions.of_group(&groups[0]);
-        let (name, rendering) = (edition.name.clone()?, edition.render(&template).ok()?);
+        let template = self.templates.get(&self.client, &self.applications, &owner).await.ok()??;
+        let mut editions = self.known.of(&self.versions, &policy, &groups, Some(template.value.clone()));
+        let named = |edition: &str| meaning(&policy, edition, (&owner, &template.hash));
+        let meaning = newest_good(&mut editions, &groups[0], named, is_refused)?;
+        let rendering = editions.of_group(&groups[0]).render(&template.value).ok()?;
         let mut made = editions.make(pod, &groups[0]).ok()?;
         made["metadata"]["annotations"][MADE_FOR] = made_for(&groups[0], "").into();
         let patch = gate::patch_ungated(pod, &made, &application.labels);
-        let meaning = vec![policy.meta.uid.clone(), Arc::from(name), Arc::from(owner.to_string())];
         Some(Made { patch, rendering, meaning })
     }
 
-    /// Has groups of an application keep earlier editions whose turn has not come.
+    /// Has groups of an application keep earlier editions whose turn has not come. `owner` is the kind of what controls the pod.
     fn hold(
         &self,
-        application: &Asking,
+        (application, owner): (&Asking, Option<KindInfo>),
         template: &Template,
         policy: &Policy<OverridePolicySpec>,
         of_groups: (&[Arc<str>], &mut Editions),
     ) {
         let namespace = &policy.meta.key.namespace;
         let kind = self.applications.by_uid(namespace, &application.meta.uid).map(|(kind, _)| kind);
-        // Pods of the others are never changed once they are placed.
-        if kind.is_some_and(|kind| self.applications.makes_others(kind)) {
+        if self.applications.has_pods_changed([kind, owner]) {
             let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
             let pods = || pods_of_application(&self.applications, self.applications.pods(), namespace, application);
             self.turns.hold(&application.meta.uid, policy, pods, available, of_groups);
@@ -329,6 +317,35 @@ impl Gatekeeper {
         found.retain(|namespace| is_served(namespace, &self.own_namespace));
         found
     }
+}
+
+/// What names the newest edition of a group that is not known to be refused. That one counts from here on. None if the group has
+/// none, and pods are as their template.
+fn newest_good(
+    editions: &mut Editions,
+    group: &Arc<str>,
+    named: impl Fn(&str) -> Vec<Arc<str>>,
+    is_refused: IsRefused<'_>,
+) -> Option<Vec<Arc<str>>> {
+    loop {
+        let meaning = named(editions.of_group(group).name.as_deref()?);
+        if !is_refused(&meaning) {
+            return Some(meaning);
+        }
+        if !editions.pass_over(group, "the API server refuses such pods".to_owned()) {
+            return None;
+        }
+    }
+}
+
+/// What names a rendering of an owner's template, by the hash of that: pods of some owners are of no revision, and what is taken of
+/// one template says nothing about the next.
+fn meaning(
+    policy: &Policy<OverridePolicySpec>,
+    edition: &str,
+    (owner, template): (&OwnerKey, &Arc<str>),
+) -> Vec<Arc<str>> {
+    vec![policy.meta.uid.clone(), Arc::from(edition), Arc::from(owner.to_string()), template.clone()]
 }
 
 fn text(value: &Value) -> &str {
@@ -354,4 +371,28 @@ fn labels_of(pod: &Value) -> BTreeMap<String, String> {
 
 fn may_have<T: Cached>(known: &Subscription<T>, key: &Key) -> bool {
     !known.is_known() || known.get(key).is_some() || known.is_malformed(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_place_of_what_is_refused_the_edition_before_counts() {
+        let says = |word: &str| -> Arc<OverridePolicySpec> {
+            let args = json!([{"containerName": "c", "operator": "add", "value": [word]}]);
+            Arc::new(serde_json::from_value(json!({"overrideRules": [{"argsOverrider": args}]})).expect("a policy"))
+        };
+        let groups = [Arc::<str>::from("beijing")];
+        let containers = json!([{"name": "c", "image": "c:1"}]);
+        let template = json!({"metadata": {"labels": {"app": "c"}}, "spec": {"containers": containers}});
+        let of = || Editions::of("p", &["new", "old"].map(says), &groups, Some(Arc::new(template.clone())));
+        let named = |edition: &str| -> Vec<Arc<str>> { vec![Arc::from(edition)] };
+        let mut editions = of();
+        let new = newest_good(&mut editions, &groups[0], named, &|_| false).expect("it has one");
+        let old = newest_good(&mut editions, &groups[0], named, &|meaning| *meaning == new).expect("it has another");
+        assert_ne!(old, new);
+        assert_eq!(editions.make(&template, "beijing").expect("it renders")["spec"]["containers"][0]["args"][0], "old");
+        assert!(newest_good(&mut of(), &groups[0], named, &|_| true).is_none(), "none is any good");
+    }
 }

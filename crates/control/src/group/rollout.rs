@@ -46,6 +46,8 @@ struct Wanted {
     order: Vec<Arc<str>>,
     /// The group that each pod counts for, by its name.
     places: BTreeMap<Arc<str>, Arc<str>>,
+    /// Whether a policy divides pods: one that comes in place of another has to find a node of its group. Else it goes anywhere.
+    is_divided: bool,
     /// Whether a pod is evicted where it takes another: one that comes in its place has the edition.
     evicts: bool,
 }
@@ -228,7 +230,8 @@ impl Repairs {
                 };
                 let Some(editions) = editions else { return Ok(None) };
                 let order = policy.ordered(&groups);
-                Ok(Some(Wanted { policy: Some(policy), editions, order, places, evicts: is_divided }))
+                let policy = Some(policy);
+                Ok(Some(Wanted { policy, editions, order, places, is_divided, evicts: is_divided }))
             }
             Situation::None => {
                 // The labels that were copied to pods tell which policy it was.
@@ -242,7 +245,7 @@ impl Repairs {
                 let unknown = || Editions::of("", &[], &groups, Some(view.template.value.clone()));
                 let editions = editions.unwrap_or_else(unknown).released();
                 let evicts = !view.is_daemon();
-                Ok(Some(Wanted { policy: None, editions, order: groups, places, evicts }))
+                Ok(Some(Wanted { policy: None, editions, order: groups, places, is_divided, evicts }))
             }
             Situation::Asked(_) | Situation::Differs { .. } => Ok(None),
         }
@@ -334,7 +337,7 @@ impl Repairs {
         }
         let rendering = wanted.editions.of_group(group).render(&view.template.value);
         let rendering = rendering.unwrap_or_else(|_| (*view.template.value).clone());
-        let needs = wanted.policy.is_some().then_some(rendering);
+        let needs = wanted.is_divided.then_some(rendering);
         let note = format!("pod {name} was evicted: another has the edition of group {group:?}");
         let (from, to) = (Some(group.clone()), group.clone());
         let is_available = view.available.has(pod);

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::owner::{OwnerKey, is_gated, is_live};
 use super::seated::Stores;
+use crate::caches::store::Store;
 use crate::slim::{Index, Key, Node, Pod};
 
 /// What was found out is believed for so long.
@@ -121,9 +122,7 @@ impl Rooms {
         let mut known = Known::default();
         let mut count = 0_usize;
         for node in nodes.iter().filter_map(|key| self.stores.nodes.get(key)) {
-            let mut room = Room::of(&serde_json::from_str(&node.allocatable).unwrap_or_default());
-            let there = self.stores.pods.find(Pod::BY_NODE, node.name());
-            there.iter().filter(|pod| takes_room(pod)).for_each(|pod| room.take(known.requests(pod)));
+            let mut room = left_on(&node, &self.stores.pods, &mut known);
             // Nobody knows which nodes they will take: the first ones, for us.
             coming.retain(|pod| {
                 let requests = known.requests(pod);
@@ -142,9 +141,17 @@ impl Rooms {
     }
 }
 
+/// What a node has left beside the pods that are there.
+pub(super) fn left_on(node: &Node, pods: &Store<Pod>, known: &mut Known) -> Room {
+    let mut room = Room::of(&serde_json::from_str(&node.allocatable).unwrap_or_default());
+    let there = pods.find(Pod::BY_NODE, node.name());
+    there.iter().filter(|pod| takes_room(pod)).for_each(|pod| room.take(known.requests(pod)));
+    room
+}
+
 /// What pods ask for, found out once for those that ask alike.
 #[derive(Default)]
-struct Known(BTreeMap<String, Requests>);
+pub(super) struct Known(BTreeMap<String, Requests>);
 
 impl Known {
     fn requests(&mut self, pod: &Pod) -> &Requests {

@@ -1,6 +1,7 @@
 //! Whether a group has a node for a pod of an application: one that is Ready, takes new pods, fits the template, has room beside the
 //! pods that are coming, and runs none that keeps such a pod away.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,8 +14,9 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::rooms::{UNBOUND, fitting};
+use super::rooms::{Known, UNBOUND, fitting, left_on};
 use super::seated::Stores;
+use crate::caches::store::Store;
 use crate::observed::Observed;
 use crate::slim::{Node, Pod};
 
@@ -71,15 +73,13 @@ impl Targets<'_> {
     /// Whether a group has one, once this pod is gone.
     pub(super) async fn has_node_for(&self, group: &str, template: &Value, leaving: &Pod) -> Result<bool, kube::Error> {
         let mut nodes = fitting(self.stores, group, template);
-        let is_left = |node: &Node| leaving.node.as_deref() == Some(node.name());
         // Nobody knows which nodes they will take: the first ones, for us.
         let unbound = self.stores.pods.find(UNBOUND, group);
         let mut coming = self.on_their_way.clone();
         let others = unbound.iter().filter(|pod| pod.meta.uid != leaving.meta.uid);
         coming.extend(others.map(|pod| Requests::of(&pod.asking_spec())));
-        // Those first that probably have most room.
-        nodes.sort_by_key(|node| (!is_left(node), self.pods_on(node), node.meta.key.name.clone()));
         let (wanted, own) = (Requests::of(&template["spec"]), Company::of(self.namespace, template));
+        sort_by_room(&mut nodes, &self.stores.pods, &wanted, leaving.node.as_deref());
         for node in nodes.iter().take(MOST_ASKED) {
             let Some(known) = self.look(node).await? else { continue };
             let there = known.pods.iter().filter(|pod| *pod.uid != *leaving.meta.uid);
@@ -89,10 +89,6 @@ impl Targets<'_> {
             }
         }
         Ok(false)
-    }
-
-    fn pods_on(&self, node: &Node) -> usize {
-        self.stores.pods.find(Pod::BY_NODE, node.name()).len()
     }
 
     /// A node, and the pods on it, as the API server has them, or had them a moment ago.
@@ -114,6 +110,16 @@ impl Targets<'_> {
     }
 }
 
+/// Puts the node first that is left, then those that have room for most such pods, by our view. How many pods are there says nothing
+/// about that: one may be as large as its node.
+fn sort_by_room(nodes: &mut [Arc<Node>], pods: &Store<Pod>, wanted: &Requests, left: Option<&str>) {
+    let mut known = Known::default();
+    nodes.sort_by_cached_key(|node| {
+        let room = left_on(node, pods, &mut known).holds(wanted);
+        (left != Some(node.name()), Reverse(room), node.meta.key.name.clone())
+    });
+}
+
 impl Neighbour {
     fn of(pod: &Value) -> Self {
         let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
@@ -129,9 +135,45 @@ fn is_there(pod: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::json;
 
     use super::*;
+    use crate::slim::{Cached, Interner, read};
+
+    #[test]
+    fn a_node_with_many_small_pods_comes_before_those_that_a_large_one_fills() {
+        let spec = |cpu: &str| {
+            let resources = json!({"requests": {"cpu": cpu}});
+            json!({"containers": [{"name": "c", "image": "c:1", "resources": resources}]})
+        };
+        let pods = Store::<Pod>::default();
+        let add = |name: String, node: &str, cpu: &str| {
+            let mut pod = json!({"metadata": {"namespace": "d", "name": name, "uid": name, "resourceVersion": "1"}});
+            pod["spec"] = spec(cpu);
+            pod["spec"]["nodeName"] = json!(node);
+            let wire: Observed<<Pod as Cached>::Wire> = serde_json::from_str(&pod.to_string()).expect("a pod");
+            pods.apply(Event::Apply(wire));
+        };
+        let mut nodes: Vec<Arc<Node>> = Vec::new();
+        for number in 0..=MOST_ASKED {
+            let name = format!("n{number:02}");
+            let object = json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+                "status": {"allocatable": {"cpu": "4", "pods": "110"}}});
+            nodes.push(Arc::new(read(&object, &mut Interner::default()).expect("a node")));
+            if number < MOST_ASKED {
+                add(format!("large-{number}"), &name, "4");
+            } else {
+                (0..20).for_each(|small| add(format!("small-{small}"), &name, "100m"));
+            }
+        }
+        let mut first = |left: Option<&str>| {
+            sort_by_room(&mut nodes, &pods, &Requests::of(&spec("1")), left);
+            nodes[0].name().to_owned()
+        };
+        assert_eq!(first(None), "n10", "it has room for two");
+        assert_eq!(first(Some("n03")), "n03", "it has room once the pod is gone");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_read_of_a_node_is_believed_for_a_second() {

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dapple_api::kinds::{CONTROLLER_REVISION, KindInfo, NATIVE_STATEFUL_SET};
+use dapple_edit::render::hash;
 use kube::Client;
 use kube::api::Api;
 use serde_json::Value;
@@ -23,6 +24,8 @@ type TemplateKey = (OwnerKey, Option<i64>);
 pub(super) struct Template {
     /// The template.
     pub(super) value: Arc<Value>,
+    /// What names it. Pods of some owners are of no revision: nothing else tells their template from the one before.
+    pub(super) hash: Arc<str>,
     /// The number of its first pod, if it numbers them by ordinals.
     pub(super) start: usize,
     /// A pod is available once it has been ready for so many seconds.
@@ -43,7 +46,7 @@ impl Templates {
         applications: &Applications,
         at: &OwnerKey,
     ) -> Result<Option<Arc<Template>>, kube::Error> {
-        let Owner::Revision { uid, hash } = &at.owner else { return Ok(None) };
+        let Owner::Revision { uid, hash: revision } = &at.owner else { return Ok(None) };
         let Some((kind, owner)) = applications.by_uid(&at.namespace, uid) else { return Ok(None) };
         let key = (at.clone(), owner.generation);
         if let Some(found) = self.find(&key) {
@@ -60,13 +63,17 @@ impl Templates {
         let min_ready = found.pointer("/spec/minReadySeconds").and_then(Value::as_i64).unwrap_or(0);
         let template = if kind == NATIVE_STATEFUL_SET.at {
             // Its pods may be of another revision than its own template is.
-            let revision = read(CONTROLLER_REVISION, hash).await?;
-            revision.and_then(|revision| revision.pointer("/data/spec/template").cloned()).map(without_directive)
+            let found = read(CONTROLLER_REVISION, revision).await?;
+            found.and_then(|found| found.pointer("/data/spec/template").cloned()).map(without_directive)
         } else {
             let field = applications.template_field(kind);
             found.pointer(&format!("/{}", field.replace('.', "/"))).cloned()
         };
-        Ok(template.map(|template| self.keep(key, Template { value: Arc::new(template), start, min_ready })))
+        let kept = |template: Value| {
+            let hash = Arc::from(hash(&template));
+            self.keep(key, Template { value: Arc::new(template), hash, start, min_ready })
+        };
+        Ok(template.map(kept))
     }
 
     fn find(&self, key: &TemplateKey) -> Option<Arc<Template>> {

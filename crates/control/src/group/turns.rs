@@ -2,7 +2,7 @@
 //! webhooks find it out alike, from the pods.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_api::group::OverridePolicySpec;
 use dapple_plan::group::edition::EDITION;
@@ -51,6 +51,10 @@ impl Availability {
 }
 
 impl Turns {
+    fn done(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Version>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Has groups keep earlier editions whose turn has not come, and tells whether some do. `pods` are all live ones of the
     /// application.
     pub(super) fn hold(
@@ -62,14 +66,15 @@ impl Turns {
         (groups, editions): (&[Arc<str>], &mut Editions),
     ) -> bool {
         let version = (policy.meta.uid.clone(), policy.generation);
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        if done.get(application) == Some(&version) {
+        if self.done().get(application) == Some(&version) {
             return false;
         }
+        // All pods are looked at: nobody who asks about another application waits for that.
         let order = policy.ordered(groups);
         let said = |pod: &Pod| pod.labels.get_shared(GATE).filter(|_| !is_gated(pod));
         let (facts, _) = facts(&pods(), (&order, &said), editions, available);
         if facts.is_done() {
+            let mut done = self.done();
             if done.len() >= MOST_DONE {
                 done.clear();
             }
@@ -115,4 +120,31 @@ pub(super) fn facts(
     }
     let wanted = order.iter().map(|group| editions.of_group(group).name.as_deref().map(Arc::from)).collect();
     (Facts { wanted, pods: own, others_down, most_away: 1 }, known)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::slim::{Interner, read};
+
+    #[test]
+    fn while_pods_are_looked_at_others_may_ask() {
+        let object = json!({"metadata": {"name": "p", "namespace": "d", "uid": "p", "resourceVersion": "1"},
+            "spec": {"overrideRules": []}});
+        let policy: Policy<OverridePolicySpec> = read(&object, &mut Interner::default()).expect("a policy");
+        let (turns, mut editions) = (Turns::default(), Editions::default());
+        let available = Availability { min_ready: 0, now: 0 };
+        let mut looks = 0;
+        for _ in 0..2 {
+            let pods = || {
+                assert!(turns.done.try_lock().is_ok(), "nobody has to wait");
+                looks += 1;
+                Vec::new()
+            };
+            assert!(!turns.hold(&Arc::from("web"), &policy, pods, available, (&[], &mut editions)));
+        }
+        assert_eq!(looks, 1, "what is done is not looked at again");
+    }
 }

@@ -28,7 +28,8 @@ pub(super) struct Waits {
 #[derive(Default)]
 struct Told {
     pods: BTreeMap<Key, Why>,
-    application: BTreeSet<Why>,
+    /// Reasons that the application has said. A hundred claims that are not bound are one.
+    application: BTreeSet<&'static str>,
 }
 
 /// What asks in the name of a pod that waits, the pod, and why it waits.
@@ -43,6 +44,11 @@ impl Told {
             self.pods.insert(pod.clone(), why.clone());
         }
         is_told
+    }
+
+    /// Whether the application is to say why a pod of it waits.
+    fn is_news_of_application(&mut self, why: &Why) -> bool {
+        self.application.insert(why.reason())
     }
 }
 
@@ -65,8 +71,8 @@ impl Waits {
             if told.is_news(key, why) {
                 self.report(POD, key, &pod.meta.uid, why.reason(), why.to_string());
             }
-            if kind != POD && told.application.insert(why.clone()) {
-                let note = format!("pods of it wait to be placed; of each: {why}");
+            if kind != POD && told.is_news_of_application(why) {
+                let note = format!("pods of it wait to be placed; the first of them: {why}");
                 self.report(kind, &asking.meta.key, &asking.meta.uid, why.reason(), note);
             }
         }
@@ -99,5 +105,14 @@ mod tests {
         let mut say = |why: &Why| keys.iter().filter(|key| told.is_news(key, why)).count();
         assert_eq!((say(&seat), say(&seat)), (20, 0));
         assert_eq!((say(&group), say(&group)), (20, 0), "another reason, of those that have spoken before");
+    }
+
+    #[test]
+    fn an_application_says_each_reason_once_whatever_its_pods_wait_for() {
+        let mut told = Told::default();
+        let mut whys: Vec<Why> =
+            (0..100).map(|number| Why::Unbound { claim: Arc::from(format!("data-web-{number}")) }).collect();
+        whys.push(Why::NoSeat { policy: "spread".to_owned() });
+        assert_eq!(whys.iter().filter(|why| told.is_news_of_application(why)).count(), 2);
     }
 }

@@ -321,3 +321,49 @@ async fn a_quota_and_a_policy_that_goes_move_nobody_that_has_no_successor() {
     assert_eq!(before.difference(&site.identities().await).count(), 1, "the first was the last");
     site.has_event("PolicyMissing").await;
 }
+
+/// Pods that go back to their template are evicted as those are that get an edition: where a node takes another.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_their_policy_pods_stay_while_no_node_takes_others() {
+    let site = Site::new("moving-released").await;
+    site.add_policy().await;
+    let rule = json!({"targetNodeGroup": site.groups(), "overriders": {"plaintext": [
+        {"path": "/spec/tolerations/-", "operator": "add", "value": {"key": "edge", "operator": "Exists"}}]}});
+    site.place.add_override("registries", rule).await;
+    let mut template = site.template("Always");
+    template["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
+    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
+    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
+    site.place.create(&api, object).await;
+    site.are_divided([2, 3]).await;
+
+    let nodes: Api<Node> = Api::all(site.client.clone());
+    let cordon = async |is_cordoned: bool| {
+        let patch = json!({"spec": {"unschedulable": is_cordoned}});
+        for (group, count) in site.groups().iter().zip([2, 3]) {
+            for number in 0..count {
+                let node = format!("{group}-{number:03}");
+                nodes.patch(&node, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+            }
+        }
+    };
+    cordon(true).await;
+    let asks_no_more = json!({"metadata": {"labels": {REQUIRED[1]: null}}});
+    api.patch("web", &PatchParams::default(), &Patch::Merge(asks_no_more)).await.unwrap();
+    site.has_event("EditionWaits").await;
+    site.moves_nobody().await;
+    site.are_divided([2, 3]).await;
+
+    cordon(false).await;
+    eventually("all are as their template again", || async {
+        let tolerates = |pod: &Pod| {
+            let all = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref());
+            all.is_some_and(|all| all.iter().any(|known| known.key.as_deref() == Some("edge")))
+        };
+        let left = site.pods().await.iter().filter(|pod| tolerates(pod)).count();
+        if left == 0 { Ok(()) } else { Err(format!("{left} are not")) }
+    })
+    .await;
+    site.are_divided([2, 3]).await;
+}
