@@ -241,6 +241,10 @@ impl Editioner {
                     break;
                 }
                 let Ok(rendering) = edition.render(&template) else { break };
+                let rendering = match self.templates.get(&self.client, applications, at).await? {
+                    Some(known) => known.with_claims(rendering),
+                    None => rendering,
+                };
                 let owner = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid));
                 let Some(text) = self.refusal((at, owner), meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {

@@ -248,8 +248,8 @@ impl Gatekeeper {
         let group = self.guesses.guess(&propagation, &owner, new)?;
         let value = template.as_ref().map(|template| template.value.clone());
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
-        if let Some((application, template)) = application.zip(template) {
-            self.hold(application, &template, &policy, (&groups, &mut editions));
+        if let Some((application, template)) = application.zip(template.as_ref()) {
+            self.hold(application, template, &policy, (&groups, &mut editions));
         }
         // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
         let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
@@ -266,7 +266,9 @@ impl Gatekeeper {
             }
         };
         let mut rendering = editions.of_group(&group).render(&base).ok()?;
-        if value.is_none() {
+        if let Some(template) = &template {
+            rendering = template.with_claims(rendering);
+        } else {
             // What is proved is a template, which says neither kind nor status.
             let metadata = &rendering["metadata"];
             let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
