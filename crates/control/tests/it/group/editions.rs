@@ -50,7 +50,7 @@ impl Site {
         counts
     }
 
-    async fn have_registries(&self, wanted: &[(&str, usize)]) {
+    pub(super) async fn have_registries(&self, wanted: &[(&str, usize)]) {
         let wanted: BTreeMap<String, usize> = wanted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         eventually(&format!("registries are {wanted:?}"), || async {
             let found = self.registries().await;
