@@ -56,6 +56,23 @@ impl Site {
     }
 }
 
+/// Of an object that has no template where the list says it: its pods are placed all the same.
+async fn a_missing_template_is_told(site: &Site) {
+    let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
+    let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
+        "metadata": {"name": "draughts", "labels": {REQUIRED[0]: "spread"}},
+        "spec": {"replicas": 1, "podTemplate": site.template("Always")}});
+    site.place.create(&games, game).await;
+    let owner = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer", "name": "draughts",
+        "uid": games.get("draughts").await.unwrap().uid(), "controller": true});
+    site.add_pods_of(&owner, &["left"]).await;
+    site.are_divided([2, 4]).await;
+    site.has_event("TemplateMissing").await;
+    site.place.api("v1", "Pod").delete("left", &DeleteParams::default()).await.unwrap();
+    games.delete("draughts", &DeleteParams::default()).await.unwrap();
+    site.are_divided([2, 3]).await;
+}
+
 /// Whatever asks above: a pod that is taken from a Job counts as failed.
 async fn jobs_below_a_listed_kind_lose_no_pod(site: &Site) {
     let weights = |weights: [i64; 2]| {
@@ -148,6 +165,7 @@ async fn objects_of_a_listed_kind_ask_for_policies() {
     site.are_divided([2, 3]).await;
 
     jobs_below_a_listed_kind_lose_no_pod(&site).await;
+    a_missing_template_is_told(&site).await;
 
     // What cannot be read changes nothing.
     site.list_kinds("- group: [").await;
