@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, find_native};
 use dapple_edit::authored::authored;
 use dapple_edit::render::hash;
-use dapple_plan::group::binding::Pair;
+use dapple_plan::group::binding::{Check, Pair, check_override};
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate::{self, MADE_FOR, made_for};
@@ -150,6 +150,24 @@ impl Gatekeeper {
         match pair {
             Pair::Propagation => may_have(&self.propagations, &key),
             Pair::Override => may_have(&self.overrides, &key),
+        }
+    }
+
+    /// Why an OverridePolicy would not be confirmed for a workload of this group and kind; none if it would, or that is not known.
+    pub fn not_applicable(
+        &self,
+        (namespace, policy): (&str, &str),
+        (group, kind): (&str, &str),
+        workload: &Value,
+    ) -> Option<String> {
+        let policy = self.overrides.get(&Key::new(namespace, policy))?;
+        let is_it = |known: &KindInfo| (known.group, known.kind) == (group, kind);
+        let native = find_native(group, kind).map(|native| native.at);
+        let kind = native.or_else(|| self.listed().into_iter().find(is_it))?;
+        let template_field = self.applications.template_field(kind);
+        match check_override(&shown(&policy), &policy.spec, workload, &template_field) {
+            Check::Unrendered(why) => Some(why),
+            Check::Missing | Check::Passed => None,
         }
     }
 
