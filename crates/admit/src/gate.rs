@@ -105,15 +105,23 @@ impl Gate {
         }
     }
 
-    /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there are told.
+    /// A workload is about to ask for policies: its pods are to be asked about, and policies that are not there, or do not apply to it,
+    /// are told. It is not refused for them: where the label comes before the policy nothing could be, and it makes no difference which
+    /// comes first.
     async fn application(&self, request: &Request) -> Verdict {
         let mut verdict = Verdict::default();
         for pair in Pair::ALL {
             let Some(policy) = request.object["metadata"]["labels"][pair.required()].as_str() else { continue };
-            if !self.gatekeeper.may_have_policy(pair, &request.namespace, policy) {
-                let (namespace, kind) = (&request.namespace, pair.kind().kind);
+            let (namespace, kind) = (&request.namespace, pair.kind().kind);
+            let of_kind = (request.kind.group.as_str(), request.kind.kind.as_str());
+            let field = format!("metadata.labels[{}]", pair.required());
+            if !self.gatekeeper.may_have_policy(pair, namespace, policy) {
                 let text = format!("namespace {namespace} has no {kind} {policy:?} yet: pods wait until it is there");
-                verdict.warn(&format!("metadata.labels[{}]", pair.required()), text);
+                verdict.warn(&field, text);
+            } else if pair == Pair::Override
+                && let Some(why) = self.gatekeeper.not_applicable((namespace, policy), of_kind, &request.object)
+            {
+                verdict.warn(&field, format!("{kind} {policy:?} does not apply, so pods wait: {why}"));
             }
         }
         if !request.dry_run

@@ -48,6 +48,7 @@ mod moves;
 mod notes;
 mod owner;
 mod pacer;
+mod pinned;
 mod placing;
 mod policy;
 mod quiet;

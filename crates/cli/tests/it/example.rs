@@ -166,12 +166,15 @@ impl Example {
         nodes.into_iter().find(|node| node.starts_with("beijing")).expect("a pod in Beijing")
     }
 
-    /// A node is gone: its pods come again in the same place.
-    async fn loses(&self, lost: &str) {
+    /// Nodes are gone, one of its own among them: their pods come again in the same place.
+    async fn loses(&self, lost: &BTreeSet<String>) {
         let observer = Observer::start(&self.client, self.namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
-        let is_there = |pod: &&Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some(lost));
-        for pod in self.pods().await.iter().filter(is_there) {
+        let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+        let mut there = self.pods().await;
+        there.retain(|pod| lost.contains(&node_of(pod)));
+        assert!(!there.is_empty(), "{} had a pod there", self.namespace);
+        for pod in there {
             // What the garbage collector does after a while.
             pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
         }
@@ -375,8 +378,10 @@ async fn one_deployment_is_spread_over_two_places_each_with_its_own_registry() {
     tokio::join!(plain.lives_on(), extended.lives_on());
     assert_eq!(totals().await, (6, changed + 8), "one for each change of the weights, none for scaling");
 
-    let lost = plain.node_of_a_pod().await;
-    Api::<Node>::all(client.clone()).delete(&lost, &DeleteParams::default()).await.unwrap();
+    let lost = BTreeSet::from([plain.node_of_a_pod().await, extended.node_of_a_pod().await]);
+    for node in &lost {
+        Api::<Node>::all(client.clone()).delete(node, &DeleteParams::default()).await.unwrap();
+    }
     tokio::join!(plain.loses(&lost), extended.loses(&lost));
     assert_eq!(totals().await, (6, changed + 8), "nobody else is moved for that");
     tokio::join!(plain.is_rolled_out(), extended.is_rolled_out());

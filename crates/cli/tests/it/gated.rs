@@ -197,6 +197,20 @@ async fn only_what_asks_waits(hooked: &Hooked) {
     let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &asking);
     let warned = text(&said.stderr);
     assert!(warned.contains("has no PropagationPolicy \"spread\" yet: pods wait until it is there"), "{warned}");
+    // So is who asks for one that would take pods away from the workload. It is not refused: whichever came first, pods wait.
+    let rule = json!({"plaintext": [{"path": "/metadata/labels/app", "operator": "replace", "value": "other"}]});
+    let taking = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+        "metadata": {"name": "taking", "namespace": "told"}, "spec": {"overrideRules": [rule]}});
+    create_all(client, [taking].into_iter()).await;
+    let mut asking = deployment("told", "web", 0, false);
+    asking["metadata"]["labels"] = json!({"groupmanagement.kubeedge.io/required-overridepolicy": "taking"});
+    eventually("a policy that does not apply is warned of", || async {
+        let said = hooked.kubectl(&["create", "--dry-run=server", "-f", "-"], &asking.to_string());
+        ok(&said);
+        let warned = text(&said.stderr);
+        if warned.contains("it changes the label app of pods, which its selector needs") { Ok(()) } else { Err(warned) }
+    })
+    .await;
 }
 
 /// What is copied to pods when they come may be wrong: from the gate on they say what their application says by then, so that no

@@ -241,6 +241,7 @@ impl Editioner {
                     break;
                 }
                 let Ok(rendering) = edition.render(&template.value) else { break };
+                let rendering = template.with_claims(rendering);
                 let owner = at.uid().and_then(|uid| applications.by_uid(&at.namespace, uid));
                 let Some(text) = self.refusal((at, owner), meaning, &rendering).await? else { break };
                 if !editions.pass_over(group, text) {

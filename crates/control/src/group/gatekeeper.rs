@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
-use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET};
+use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, find_native};
 use dapple_edit::authored::authored;
 use dapple_edit::render::hash;
-use dapple_plan::group::binding::Pair;
+use dapple_plan::group::binding::{Check, Pair, check_override};
 use dapple_plan::group::division::Division;
 use dapple_plan::group::editions::Editions;
 use dapple_plan::group::gate::{self, MADE_FOR, made_for};
@@ -152,6 +152,24 @@ impl Gatekeeper {
         }
     }
 
+    /// Why an OverridePolicy would not be confirmed for a workload of this group and kind; none if it would, or that is not known.
+    pub fn not_applicable(
+        &self,
+        (namespace, policy): (&str, &str),
+        (group, kind): (&str, &str),
+        workload: &Value,
+    ) -> Option<String> {
+        let policy = self.overrides.get(&Key::new(namespace, policy))?;
+        let is_it = |known: &KindInfo| (known.group, known.kind) == (group, kind);
+        let native = find_native(group, kind).map(|native| native.at);
+        let kind = native.or_else(|| self.listed().into_iter().find(is_it))?;
+        let template_field = self.applications.template_field(kind);
+        match check_override(&shown(&policy), &policy.spec, workload, &template_field) {
+            Check::Unrendered(why) => Some(why),
+            Check::Missing | Check::Passed => None,
+        }
+    }
+
     /// What becomes of a new pod, by what is known already.
     pub fn admit(&self, namespace: &str, pod: &Value) -> Admission {
         if !is_served(namespace, &self.own_namespace) {
@@ -247,8 +265,8 @@ impl Gatekeeper {
         let group = self.guesses.guess(&propagation, &owner, new)?;
         let (value, made_of) = template.as_ref().map(|known| (known.value.clone(), known.hash.clone())).unzip();
         let mut editions = self.known.of(&self.versions, &policy, &groups, value.clone());
-        if let Some((application, template)) = application.zip(template) {
-            self.hold((application, kind), &template, &policy, (&groups, &mut editions));
+        if let Some((application, template)) = application.zip(template.as_ref()) {
+            self.hold((application, kind), template, &policy, (&groups, &mut editions));
         }
         // Those that nothing owns are each made of something else: what is taken of one says nothing about another.
         let base = value.as_deref().map_or_else(|| authored(pod), Cow::Borrowed);
@@ -256,7 +274,9 @@ impl Gatekeeper {
         let named = |edition: &str| meaning(&policy, edition, (&owner, &made_of));
         let meaning = newest_good(&mut editions, &group, named, is_refused)?;
         let mut rendering = editions.of_group(&group).render(&base).ok()?;
-        if value.is_none() {
+        if let Some(template) = &template {
+            rendering = template.with_claims(rendering);
+        } else {
             // What is proved is a template, which says neither kind nor status.
             let metadata = &rendering["metadata"];
             let metadata = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});

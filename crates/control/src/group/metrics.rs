@@ -8,6 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::application::Asking;
 use super::notes::Notes;
+use super::pinned::Pinned;
 use crate::metrics::FamilyMetrics;
 
 /// What is counted.
@@ -20,6 +21,8 @@ pub(super) struct GroupMetrics {
     oldest: Gauge<f64, AtomicU64>,
     /// What is told of single pods, where their policies say how they stand.
     pub(super) notes: Notes,
+    /// What is known of pods that their volumes may keep where they are.
+    pub(super) pinned: Pinned,
 }
 
 impl FamilyMetrics for GroupMetrics {
@@ -32,6 +35,7 @@ impl FamilyMetrics for GroupMetrics {
             gated: Gauge::default(),
             oldest: Gauge::default(),
             notes: Notes::default(),
+            pinned: Pinned::default(),
         };
         registry.register("group_placements", "Pods that were given a group", metrics.placements.clone());
         registry.register("group_moves", "Pods evicted to be placed where they belong", metrics.moves.clone());

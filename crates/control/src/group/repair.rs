@@ -184,8 +184,12 @@ impl Repairs {
         let (mut misplaced, mut again) = (BTreeSet::new(), None);
         let mut places = None;
         if let Some((policy, mut division)) = divided {
-            let pods = self.states(view, &view.pods, &division);
+            let mut pods = self.states(view, &view.pods, &division);
             if !policy.is_suspended || is_on(Mutant::SuspendedMoved) {
+                // Pods that are to be moved are not changed before: it must be known which cannot be.
+                if !self.pin((&mut division, &mut pods), &view.pods).await? {
+                    return Ok(Ended::Again(ECHO));
+                }
                 match self.move_next(at, asking, &policy, view, (&mut division, &pods)).await? {
                     Looked::Busy(ended) => return Ok(ended),
                     // Pods that cannot be moved now hold up no other: one may be down until it gets its edition.
@@ -217,8 +221,11 @@ impl Repairs {
             let mut named = BTreeMap::new();
             for view in views {
                 let own: Vec<Arc<Pod>> = view.pods.iter().filter(|pod| view.has(pod)).cloned().collect();
-                let states = self.states(view, &own, &division);
+                let mut states = self.states(view, &own, &division);
                 if !policy.is_suspended {
+                    if !self.pin((&mut division, &mut states), &own).await? {
+                        return Ok(Ended::Again(ECHO));
+                    }
                     let moves = repair::misplaced(&mut division, &states);
                     misplaced.extend(moves.iter().map(|known| states[known.pod].name.clone()));
                 }

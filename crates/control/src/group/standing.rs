@@ -64,6 +64,7 @@ pub(super) fn state_of(standing: &Standing<'_>, kind: Option<KindInfo>, pod: &Po
         is_gated: is_gated(pod),
         is_protected: is_protected(pod),
         is_stale: is_stale(standing.stores, pod),
+        reach: None,
     }
 }
 

@@ -45,7 +45,8 @@ use crate::writes::outcome::{Outcome, Writer};
 
 /// A policy is looked at, and written, no more often.
 const PACE: Duration = Duration::from_secs(1);
-/// How soon to look again while pods wait: that they wait for something else changes no pod.
+/// How soon to look again while pods wait, or are to be moved: that they wait for something else, or are found to have volumes that
+/// cannot follow them, changes no pod.
 const WHILE_WAITING: Duration = Duration::from_secs(5);
 /// Why a pod waits about which nothing is decided yet.
 const BEING_PLACED: &str = "BeingPlaced";
@@ -187,7 +188,11 @@ impl Statuses {
             let (start, min_ready) = template.map_or((0, 0), |template| (template.start, template.min_ready));
             let available = Availability { min_ready, now: self.env.now().as_second() };
             let standing = Standing { stores: &self.stores, division, start, available };
-            owners.push(pods.iter().map(|pod| state_of(&standing, kind, pod)).collect());
+            let state = |pod: &Arc<Pod>| {
+                let reach = self.counted.pinned.reach(pod, division.groups());
+                PodState { reach, ..state_of(&standing, kind, pod) }
+            };
+            owners.push(pods.iter().map(state).collect());
         }
         Ok(owners)
     }
@@ -227,7 +232,7 @@ impl Statuses {
         let facts = Spread { following, owners, pending, moves: self.counted.notes.moves_for(&at.key) };
         let before = policy.status.clone().unwrap_or_default();
         let status = propagation_status(&policy.spec, &facts, &before, &Time(self.env.now()));
-        let again = again(is_partial, are_waiting);
+        let again = again(is_partial, are_waiting || status.misplaced > 0);
         if policy.status.as_ref() == Some(&status) {
             return Ok(again);
         }

@@ -8,7 +8,7 @@ use dapple_api::kinds::{CONTROLLER_REVISION, KindInfo, NATIVE_STATEFUL_SET};
 use dapple_edit::render::hash;
 use kube::Client;
 use kube::api::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::application::Applications;
 use super::owner::{Owner, OwnerKey};
@@ -30,6 +30,28 @@ pub(super) struct Template {
     pub(super) start: usize,
     /// A pod is available once it has been ready for so many seconds.
     pub(super) min_ready: i64,
+    /// The names of the volumes that its owner adds to each pod, for claims of its own.
+    claims: Vec<String>,
+}
+
+impl Template {
+    /// What is made of the template, with the volumes that its owner adds: without them the API server refuses what mounts them.
+    pub(super) fn with_claims(&self, mut rendering: Value) -> Value {
+        if !rendering["spec"].is_object() {
+            return rendering;
+        }
+        for name in &self.claims {
+            let volume = json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+            match rendering["spec"]["volumes"].as_array_mut() {
+                Some(volumes) => {
+                    volumes.retain(|known| known["name"] != name.as_str());
+                    volumes.push(volume);
+                }
+                None => rendering["spec"]["volumes"] = json!([volume]),
+            }
+        }
+        rendering
+    }
 }
 
 /// Templates, the last used last.
@@ -61,7 +83,10 @@ impl Templates {
         let start = found.pointer("/spec/ordinals/start").and_then(Value::as_u64);
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let min_ready = found.pointer("/spec/minReadySeconds").and_then(Value::as_i64).unwrap_or(0);
+        let mut claims = Vec::new();
         let template = if kind == NATIVE_STATEFUL_SET.at {
+            let own = found.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
+            claims.extend(own.filter_map(|claim| claim["metadata"]["name"].as_str()).map(str::to_owned));
             // Its pods may be of another revision than its own template is.
             let found = read(CONTROLLER_REVISION, revision).await?;
             found.and_then(|found| found.pointer("/data/spec/template").cloned()).map(without_directive)
@@ -71,7 +96,7 @@ impl Templates {
         };
         let kept = |template: Value| {
             let hash = Arc::from(hash(&template));
-            self.keep(key, Template { value: Arc::new(template), hash, start, min_ready })
+            self.keep(key, Template { value: Arc::new(template), hash, start, min_ready, claims })
         };
         Ok(template.map(kept))
     }
@@ -101,4 +126,23 @@ fn without_directive(mut template: Value) -> Value {
         fields.remove("$patch");
     }
     template
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stateful_set_adds_for_claims_is_there_when_a_rendering_is_proved() {
+        let claims = vec!["data".to_owned(), "log".to_owned()];
+        let template = Template { value: Arc::default(), start: 0, min_ready: 0, claims };
+        let added = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+        let bare = template.with_claims(json!({"spec": {"containers": []}}));
+        assert_eq!(bare, json!({"spec": {"containers": [], "volumes": [added("data"), added("log")]}}));
+        // In place of the template's own of this name.
+        let (other, log) = (json!({"name": "other"}), json!({"name": "log", "emptyDir": {}}));
+        let volumes = template.with_claims(json!({"spec": {"volumes": [log, other]}}))["spec"]["volumes"].clone();
+        assert_eq!(volumes, json!([other, added("data"), added("log")]));
+        assert_eq!(template.with_claims(json!({"spec": "none"})), json!({"spec": "none"}));
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use dapple_api::group::CONFIG;
 use dapple_api::kinds::{KindInfo, NATIVE_DAEMON_SET, find_native};
 use dapple_plan::group::division::Division;
 use dapple_plan::group::repair::{MOVED, PodState};
@@ -99,7 +100,10 @@ impl Repairs {
                 continue;
             }
             let found = self.editions.templates.get(&self.client, &self.applications, &owner).await?;
-            let Some(template) = found else { continue };
+            let Some(template) = found else {
+                self.tell_no_template(at, asking, kind);
+                continue;
+            };
             let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
             let (pods, settled) = (pods.clone(), OnceCell::new());
             views.push(View { owner, template, pods, revisions, kind, available, stranded, settled });
@@ -108,6 +112,20 @@ impl Repairs {
             false => Ok(Ok(views)),
             true if kept == revisions => Ok(Err(Ended::Done)),
             true => Ok(Err(Ended::Again(HELD))),
+        }
+    }
+
+    /// Says that pods are left alone since the object of a listed kind that controls them has no template where the list says. Those of
+    /// Kubernetes have one: theirs is not known yet, or they are gone.
+    fn tell_no_template(&self, at: &ApplicationKey, asking: &Asking, kind: KindInfo) {
+        if find_native(kind.group, kind.kind).is_none() {
+            let note = format!(
+                "{} have no pod template at {:?}, where ConfigMap {CONFIG} says that it is (podTemplatePath): pods of this one are neither \
+                 moved nor changed",
+                kind.plural,
+                self.applications.template_field(kind)
+            );
+            self.report(at, asking, "TemplateMissing", note);
         }
     }
 

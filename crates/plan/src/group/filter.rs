@@ -20,7 +20,7 @@ pub fn held_back(labels: &dyn Labels, was_handed_over: bool) -> Option<Why> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
@@ -30,8 +30,8 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// The four situations of one pair.
-    fn situations(pair: Pair) -> [(BTreeMap<String, String>, bool); 4] {
+    /// The four situations of one pair, and whether each holds a pod back.
+    pub(in crate::group) fn situations(pair: Pair) -> [(BTreeMap<String, String>, bool); 4] {
         let (required, binding) = (pair.required(), pair.binding());
         [
             (labels(&[(required, "a")]), true),

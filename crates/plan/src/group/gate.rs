@@ -130,6 +130,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::group::filter::tests::situations;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -211,6 +212,23 @@ mod tests {
         assert_eq!(of(&[(spread.binding(), "a")]), 0, "a confirmation that is left over");
         assert_eq!(of(&[(images.required(), "o"), (images.binding(), "o")]), 0, "only images differ");
         assert!(of(&[(images.required(), "o")]) > 0, "until it is confirmed");
+    }
+
+    #[test]
+    fn in_every_situation_a_pod_waits_for_its_policies_and_its_group() {
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": []}});
+        for (spread, _) in situations(Pair::Propagation) {
+            let is_divided = spread.contains_key(Pair::Propagation.required());
+            for (images, holds_images) in situations(Pair::Override) {
+                let both: BTreeMap<String, String> = spread.clone().into_iter().chain(images).collect();
+                // Confirmed rules for images alone hold nobody back.
+                let waits = is_divided || holds_images;
+                let there = admitted(pod.clone(), Applicant::Of(&both));
+                assert_eq!(is_gated(&there), waits, "{both:?}");
+                let copied = if waits { json!(both) } else { Value::Null };
+                assert_eq!(there["metadata"]["labels"], copied, "{both:?}");
+            }
+        }
     }
 
     #[test]

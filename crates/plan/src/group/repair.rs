@@ -42,6 +42,15 @@ pub struct PodState {
     /// Whether it has no node, and waits for others than its group has by now: the group selects its nodes by other labels than it did
     /// when the pod was placed, and no pod that is placed can be told so.
     pub is_stale: bool,
+    /// The groups that its volumes allow, by their places in the policy; none if they allow all, or that is not known.
+    pub reach: Option<BTreeSet<usize>>,
+}
+
+impl PodState {
+    /// Whether its volumes can follow it to a group.
+    fn can_go(&self, to: usize) -> bool {
+        self.reach.as_ref().is_none_or(|reach| reach.contains(&to))
+    }
 }
 
 /// An application.
@@ -101,7 +110,8 @@ impl Stage {
 }
 
 /// Which pods are not where they belong, and where each should be. As many as the counts differ from the shares, and no more, but for
-/// those that wait for nodes which their group does not have any more.
+/// those that wait for nodes which their group does not have any more. Volumes come before seats: a pod belongs where it is while its
+/// volumes cannot follow it to where its seat is.
 #[must_use]
 pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     let placed: Vec<usize> = (0..pods.len()).filter(|pod| !pods[*pod].is_gated).collect();
@@ -109,7 +119,8 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
         let belongs = |pod: usize| {
             let to = division.group_at(pods[pod].ordinal?)?;
             let is_there = pods[pod].group == Some(to) || pods[pod].near.contains(&to);
-            (!is_there || pods[pod].is_stale).then_some(Move { pod, to })
+            let is_elsewhere = !is_there && pods[pod].can_go(to);
+            (is_elsewhere || pods[pod].is_stale).then_some(Move { pod, to })
         };
         return placed.into_iter().filter_map(belongs).collect();
     }
@@ -129,7 +140,8 @@ pub fn misplaced(division: &mut Division, pods: &[PodState]) -> Vec<Move> {
     }
     let short =
         (0..counts.len()).flat_map(|group| std::iter::repeat_n(group, wanted[group].saturating_sub(counts[group])));
-    let mut moves: Vec<Move> = leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to }).collect();
+    let moves = leaving.into_iter().zip(short).map(|(pod, to)| Move { pod, to });
+    let mut moves: Vec<Move> = moves.filter(|known| pods[known.pod].can_go(known.to)).collect();
     let moved: BTreeSet<usize> = moves.iter().map(|known| known.pod).collect();
     let stale = placed.into_iter().filter(|pod| pods[*pod].is_stale && !moved.contains(pod));
     moves.extend(stale.filter_map(|pod| Some(Move { pod, to: groups[pod]? })));

@@ -33,6 +33,7 @@ fn pod(number: usize, group: Option<usize>) -> PodState {
         is_gated: false,
         is_protected: false,
         is_stale: false,
+        reach: None,
     }
 }
 
@@ -102,6 +103,32 @@ fn a_pod_that_waits_for_nodes_its_group_does_not_have_any_more_is_made_anew_for_
     assert!(numbered.contains(&Move { pod: 3, to: 0 }) && !numbered.contains(&Move { pod: 4, to: 1 }), "{numbered:?}");
     all[4].is_stale = true;
     assert!(misplaced(&mut division, &all).contains(&Move { pod: 4, to: 1 }));
+}
+
+#[test]
+fn a_pod_belongs_where_it_is_while_its_volumes_cannot_follow_it() {
+    let (a, b) = (Some(0), Some(1));
+    let mut set = pods(&[b, a, b, a, b]);
+    set.iter_mut().enumerate().for_each(|(number, pod)| pod.ordinal = Some(number));
+    // By the weights of now, each has its seat in the other group: only the last can go there.
+    let mut division = weights(&[3, 2]);
+    for pod in &mut set[..4] {
+        pod.reach = Some(pod.group.into_iter().collect());
+    }
+    set[4].reach = Some([0, 1].into());
+    assert_eq!(misplaced(&mut division, &set), [Move { pod: 4, to: 0 }]);
+    // Those that stay count as well placed, so that none goes while one of them is down.
+    set[0].is_available = false;
+    assert_eq!(next(&mut division, &facts(set.clone()), |_, _| true), Next::Wait);
+    set[4].is_available = false;
+    assert_eq!(next(&mut division, &facts(set.clone()), |_, _| true), Next::Wait);
+    // One that waits for nodes which its group does not have any more is made anew all the same.
+    set[0].is_stale = true;
+    assert!(misplaced(&mut division, &set).contains(&Move { pod: 0, to: 0 }));
+    // Without ordinals alike.
+    let mut all = pods(&[a, b, a, b, a]);
+    all[4].reach = Some([0].into());
+    assert_eq!(misplaced(&mut weights(&[2, 3]), &all), []);
 }
 
 #[test]

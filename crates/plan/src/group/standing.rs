@@ -75,6 +75,8 @@ pub fn state_of(pod: &Value, around: &Around<'_>) -> PodState {
         is_gated: is_gated(pod),
         is_protected: PROTECTED.iter().any(|(key, value)| annotation(key) == Some(value)),
         is_stale: selector.is_some_and(|selector| !is_for_group(&node_selector(pod), &selector)),
+        // Volumes are not read here.
+        reach: None,
     }
 }
 

@@ -23,6 +23,7 @@ fn pod(name: &str, group: Option<usize>) -> PodState {
         is_gated: false,
         is_protected: false,
         is_stale: false,
+        reach: None,
     }
 }
 

@@ -50,7 +50,7 @@ impl Site {
         counts
     }
 
-    async fn have_registries(&self, wanted: &[(&str, usize)]) {
+    pub(super) async fn have_registries(&self, wanted: &[(&str, usize)]) {
         let wanted: BTreeMap<String, usize> = wanted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         eventually(&format!("registries are {wanted:?}"), || async {
             let found = self.registries().await;
@@ -187,6 +187,42 @@ async fn groups_come_in_order_and_nothing_changes_without_its_policy(site: &Site
     site.place.create(&policies, object).await;
     site.are_divided([2, 4]).await;
     site.have_registries(&fifth).await;
+}
+
+/// What cannot be changed where a pod runs takes another pod. No webhook makes pods here, so it is what can be given to one that waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edition_that_takes_other_pods_and_does_harm_takes_one() {
+    let site = Site::new("editions-anew").await;
+    site.add_policy().await;
+    let mut template = site.template("Always");
+    template["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": "amd64"});
+    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    site.place.create(&api, object).await;
+    site.are_divided([2, 3]).await;
+
+    let cluster = crate::daemonset::cluster().await;
+    let nodes = site.groups().into_iter().zip([2, 3]);
+    let nodes = nodes.flat_map(|(group, count)| (0..count).map(move |number| format!("{group}-{number:03}")));
+    let nodes: Vec<String> = nodes.collect();
+    let held: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    let never = Readiness::Delay(Duration::from_secs(3600));
+    cluster.hold_readiness("editions-anew", &held, never).await.unwrap();
+    let (before, observer) = (site.identities().await, Observer::start(&site.client, &site.name));
+    let rule = json!({"targetNodeGroup": site.groups(), "overriders": {"plaintext": [
+        {"path": "/spec/nodeSelector/kubernetes.io~1os", "operator": "add", "value": "linux"}]}});
+    site.place.add_override("registries", rule).await;
+    let asks = json!({"metadata": {"labels": {REQUIRED[1]: "registries"}}});
+    api.patch("web", &PatchParams::default(), &Patch::Merge(asks)).await.unwrap();
+    let kept = async || site.identities().await.intersection(&before).count();
+    eventually("one is made anew", || async {
+        let kept = kept().await;
+        if kept == 4 { Ok(()) } else { Err(format!("{kept} are left")) }
+    })
+    .await;
+    tokio::time::sleep(LONG_ENOUGH).await;
+    assert_eq!((kept().await, observer.evicted()), (4, 1), "the first was the last");
+    cluster.release_readiness("editions-anew").await.unwrap();
 }
 
 impl Site {

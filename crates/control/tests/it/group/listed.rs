@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use dapple_testbed::testing::Observer;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -31,6 +32,12 @@ impl Site {
         configs.patch("groupmanagement-config", &params, &Patch::Apply(config)).await.unwrap();
     }
 
+    fn weights(&self, weights: [i64; 2]) -> Value {
+        let lists = self.groups().into_iter().zip(weights);
+        let lists = lists.map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}));
+        json!({"staticWeightList": lists.collect::<Vec<_>>()})
+    }
+
     async fn config_says(&self, reason: &str) {
         eventually(&format!("the ConfigMap says {reason}"), || async {
             let events: Api<Event> = Api::namespaced(self.client.clone(), "dapple-system");
@@ -56,14 +63,52 @@ impl Site {
     }
 }
 
+/// Of an object that has no template where the list says it: its pods are placed all the same.
+async fn a_missing_template_is_told(site: &Site) {
+    let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
+    let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
+        "metadata": {"name": "draughts", "labels": {REQUIRED[0]: "spread"}},
+        "spec": {"replicas": 1, "podTemplate": site.template("Always")}});
+    site.place.create(&games, game).await;
+    let owner = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer", "name": "draughts",
+        "uid": games.get("draughts").await.unwrap().uid(), "controller": true});
+    site.add_pods_of(&owner, &["left"]).await;
+    site.are_divided([2, 4]).await;
+    site.has_event("TemplateMissing").await;
+    site.place.api("v1", "Pod").delete("left", &DeleteParams::default()).await.unwrap();
+    games.delete("draughts", &DeleteParams::default()).await.unwrap();
+    site.are_divided([2, 3]).await;
+}
+
+/// By a policy of its own: nobody makes others for the pods that are there.
+async fn pods_of_a_set_below_a_listed_kind_are_moved(site: &Site) {
+    site.place.add_propagation_of("teams", site.weights([2, 3])).await;
+    let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
+    let mut template = site.template("Always");
+    template["metadata"]["labels"] = json!({"app": "team"});
+    let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
+        "metadata": {"name": "team", "labels": {REQUIRED[0]: "teams"}}, "spec": {"replicas": 5, "template": template}});
+    site.place.create(&games, game).await;
+    let owner = json!([{"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer", "name": "team",
+        "uid": games.get("team").await.unwrap().uid(), "controller": true}]);
+    let sets = site.place.api("apps/v1", "ReplicaSet");
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "team", "ownerReferences": owner},
+        "spec": {"replicas": 5, "selector": {"matchLabels": {"app": "team"}}, "template": template}});
+    site.place.create(&sets, set).await;
+    // Beside five others, two and three of them.
+    site.are_divided([4, 6]).await;
+    let observer = Observer::start(&site.client, &site.name);
+    site.patch_policy("PropagationPolicy", "teams", json!({"spec": site.weights([3, 2])})).await;
+    site.are_divided([5, 5]).await;
+    assert_eq!(observer.evicted(), 1);
+    sets.delete("team", &DeleteParams::foreground()).await.unwrap();
+    games.delete("team", &DeleteParams::default()).await.unwrap();
+    site.are_divided([2, 3]).await;
+}
+
 /// Whatever asks above: a pod that is taken from a Job counts as failed.
 async fn jobs_below_a_listed_kind_lose_no_pod(site: &Site) {
-    let weights = |weights: [i64; 2]| {
-        let lists = site.groups().into_iter().zip(weights);
-        let lists = lists.map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}));
-        json!({"staticWeightList": lists.collect::<Vec<_>>()})
-    };
-    site.place.add_propagation_of("jobs", weights([2, 3])).await;
+    site.place.add_propagation_of("jobs", site.weights([2, 3])).await;
     let games = site.place.api(&format!("{GROUP}/v1"), "GameServer");
     let game = json!({"apiVersion": format!("{GROUP}/v1"), "kind": "GameServer",
         "metadata": {"name": "go", "labels": {REQUIRED[0]: "jobs"}},
@@ -96,9 +141,7 @@ async fn jobs_below_a_listed_kind_lose_no_pod(site: &Site) {
     site.place.create(&jobs, job("go-1", 5)).await;
     are_placed(5).await;
     let before = placed().await;
-    let policies = site.place.api("groupmanagement.kubeedge.io/v1alpha1", "PropagationPolicy");
-    let changed = json!({"spec": weights([19, 1])});
-    policies.patch("jobs", &PatchParams::default(), &Patch::Merge(changed)).await.unwrap();
+    site.patch_policy("PropagationPolicy", "jobs", json!({"spec": site.weights([19, 1])})).await;
     tokio::time::sleep(LONG_ENOUGH).await;
     assert_eq!(placed().await, before, "none is evicted");
 
@@ -148,6 +191,8 @@ async fn objects_of_a_listed_kind_ask_for_policies() {
     site.are_divided([2, 3]).await;
 
     jobs_below_a_listed_kind_lose_no_pod(&site).await;
+    a_missing_template_is_told(&site).await;
+    pods_of_a_set_below_a_listed_kind_are_moved(&site).await;
 
     // What cannot be read changes nothing.
     site.list_kinds("- group: [").await;

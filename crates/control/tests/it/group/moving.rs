@@ -367,3 +367,34 @@ async fn without_their_policy_pods_stay_while_no_node_takes_others() {
     .await;
     site.are_divided([2, 3]).await;
 }
+
+/// A node that runs a pod which keeps another away is none to go to, whatever room it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_moved_to_where_every_node_has_a_pod_that_keeps_others_away() {
+    let site = Site::new("moving-apart").await;
+    site.add_policy().await;
+    let mut template = site.template("Always");
+    template["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}]}});
+    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    site.place.create(&api, object).await;
+    // One on each node there is.
+    site.are_divided([2, 3]).await;
+    site.weigh([3, 2]).await;
+    site.moves_nobody().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_replication_controller_are_moved() {
+    let site = Site::new("moving-controller").await;
+    site.add_policy().await;
+    let spec = json!({"replicas": 5, "selector": {"app": "web"}, "template": site.template("Always")});
+    let (api, object) = site.application("v1", "ReplicationController", spec);
+    site.place.create(&api, object).await;
+    site.are_divided([2, 3]).await;
+    let (before, observer) = (site.identities().await, Observer::start(&site.client, &site.name));
+    site.weigh([3, 2]).await;
+    site.are_divided([3, 2]).await;
+    assert_eq!((site.identities().await.intersection(&before).count(), observer.evicted()), (4, 1));
+}

@@ -58,7 +58,7 @@ impl Site {
     }
 
     /// Waits until the status of a policy is such, whatever else it says.
-    async fn says(&self, kind: &str, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
+    pub(super) async fn says(&self, kind: &str, what: &str, is_such: impl Fn(&Value) -> bool) -> Value {
         eventually(&format!("the {kind} says {what}"), || async {
             let status = self.status(kind).await;
             if is_such(&status) { Ok(status) } else { Err(status.to_string()) }
@@ -74,7 +74,7 @@ fn condition(status: &Value, kind: &str) -> (String, String) {
     (text("status"), text("reason"))
 }
 
-fn is(status: &Value, kind: &str, holds: &str, reason: &str) -> bool {
+pub(super) fn is(status: &Value, kind: &str, holds: &str, reason: &str) -> bool {
     condition(status, kind) == (holds.to_owned(), reason.to_owned())
 }
 

@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::binding::REQUIRED;
 use super::placing::{Site, is_ready};
 use crate::support::{eventually, setting};
 
@@ -197,4 +198,41 @@ impl Site {
         tokio::time::sleep(LONG_ENOUGH).await;
         assert_eq!((observer.evicted(), observer.fewest_ready()), (evicted, pods), "none is moved");
     }
+}
+
+/// A restart where a pod runs is a disruption too, and a budget may be shared: each of the two alone would have one pod away.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_applications_under_one_budget_one_pod_restarts_at_a_time() {
+    let site = Site::new("steady-budget").await;
+    site.add_policy().await;
+    let rule = |registry: &str| {
+        json!({"targetNodeGroup": site.groups(), "overriders": {"imageOverrider": [
+            {"component": "Registry", "operator": "add", "value": registry}]}})
+    };
+    site.place.add_override("registries", rule("one.example")).await;
+    for name in ["web", "shop"] {
+        let mut template = site.template("Always");
+        template["metadata"]["labels"] = json!({"app": name, "tier": "front"});
+        let spec = json!({"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": template});
+        let (api, mut object) = site.application("apps/v1", "Deployment", spec);
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
+        site.place.create(&api, object).await;
+    }
+    site.are_divided([2, 2]).await;
+    site.have_registries(&[("one.example", 4)]).await;
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(site.client.clone(), &site.name);
+    let spec = json!({"maxUnavailable": 1, "selector": {"matchLabels": {"tier": "front"}}});
+    let budget = serde_json::from_value(json!({"metadata": {"name": "front"}, "spec": spec})).unwrap();
+    budgets.create(&PostParams::default(), &budget).await.unwrap();
+    eventually("the budget is counted", || async {
+        let allowed = budgets.get("front").await.unwrap().status.and_then(|status| status.disruptions_allowed);
+        if allowed == Some(1) { Ok(()) } else { Err(format!("{allowed:?}")) }
+    })
+    .await;
+    let observer = Observer::start(&site.client, &site.name);
+    observer.count_anew(4).await;
+    site.patch_policy("OverridePolicy", "registries", json!({"spec": {"overrideRules": [rule("two.example")]}})).await;
+    site.have_registries(&[("two.example", 4)]).await;
+    assert_eq!((observer.evicted(), observer.fewest_ready()), (0, 3), "never two away");
 }

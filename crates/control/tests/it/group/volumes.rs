@@ -4,10 +4,12 @@ use dapple_testbed::testing::Observer;
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
-use kube::api::{Api, DynamicObject, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::binding::REQUIRED;
 use super::placing::Site;
+use super::status::is;
 use super::steady::LONG_ENOUGH;
 use crate::support::eventually;
 
@@ -75,6 +77,20 @@ async fn pods_of_a_stateful_set_stay_where_their_volumes_were_bound() {
     site.are_divided([2, 3]).await;
     tokio::time::sleep(LONG_ENOUGH).await;
     assert_eq!(site.nodes_of_pods().await, bound, "each is where its volume is");
+
+    // So that is where they belong: the status says it, and they get the edition of the groups that they are in.
+    site.says("PropagationPolicy", "that all are where they belong", |status| {
+        status["misplaced"] == 0 && is(status, "Divided", "True", "AsDesired")
+    })
+    .await;
+    let before = site.identities().await;
+    let rule = json!({"targetNodeGroup": site.groups(), "overriders": {"imageOverrider": [
+        {"component": "Registry", "operator": "add", "value": "mirror.example"}]}});
+    site.place.add_override("registries", rule).await;
+    let asks = json!({"metadata": {"labels": {REQUIRED[1]: "registries"}}});
+    sets.patch("web", &PatchParams::default(), &Patch::Merge(asks)).await.unwrap();
+    site.have_registries(&[("mirror.example", 5)]).await;
+    assert_eq!(site.identities().await, before, "all are changed where they run");
     assert_eq!(observer.evicted(), 0);
 }
 
