@@ -121,6 +121,12 @@ mutants! {
     GatedJobsReplaced,
     /// A pod gets another edition however many others are unavailable.
     EditionWithoutBudget,
+    /// As many pods of a group get another edition at once as may be away, before one has shown that it is good.
+    FirstNotAlone,
+    /// Groups get another edition in the wrong order.
+    OrderForgotten,
+    /// Pods that are restarted where they run do not count against PodDisruptionBudgets.
+    RestartsUncounted,
 }
 
 /// Whether mistakes can be made in this build at all.

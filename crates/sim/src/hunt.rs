@@ -18,6 +18,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
             &[GROUP]
         }
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
+        Mutant::FirstNotAlone | Mutant::OrderForgotten | Mutant::RestartsUncounted => &[GROUP],
         Mutant::MoveWithoutTarget | Mutant::JobsMoved | Mutant::GatedJobsReplaced => &[GROUP],
         Mutant::UnwellGroupForgotten | Mutant::MinuteForgotten | Mutant::QuietForgotten => &[GROUP],
         Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],

@@ -38,12 +38,12 @@ const LIMITS: RepairLimits = RepairLimits { after: Duration::from_secs(60), per_
 const BEFORE: Duration = Duration::from_secs(25);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn create(path: String, body: Value) -> Edit {
+pub(super) fn create(path: String, body: Value) -> Edit {
     let what = format!("creates the {} {}", text(&body["kind"]), text(&body["metadata"]["name"]));
     Edit { what, method: Method::POST, path, body: Some(body) }
 }
 
-fn change(what: &str, path: String, body: Value) -> Event {
+pub(super) fn change(what: &str, path: String, body: Value) -> Event {
     Event::User(Edit { what: what.to_owned(), method: Method::PATCH, path, body: Some(body) })
 }
 
@@ -61,7 +61,7 @@ fn rules(tag: &str) -> Value {
         {"component": "Tag", "operator": "replace", "value": tag}]}}])
 }
 
-fn named(kind: Pair, name: &str, spec: &Value) -> Edit {
+pub(super) fn named(kind: Pair, name: &str, spec: &Value) -> Edit {
     let (path, kind) = (policy_path(kind), kind.kind());
     create(
         path,
