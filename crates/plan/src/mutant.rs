@@ -107,6 +107,8 @@ mutants! {
     MoveWithoutTarget,
     /// A pod is moved to a group however many applications have lost theirs there.
     UnwellGroupForgotten,
+    /// A leader moves pods as soon as it leads.
+    FirstMinuteForgotten,
     /// Pods are moved as fast as they can be.
     MinuteForgotten,
     /// A pod is moved to a group that was changed a moment ago.

@@ -20,7 +20,7 @@ use crate::kubelet::BAD_IMAGE;
 use crate::object::{list, text};
 use crate::script::{Edit, Event, Script};
 use crate::server::{ChangeKind, Server};
-use crate::sim::{Actor, Write};
+use crate::sim::{Actor, LEASE, LEASES, Write};
 
 /// So many applications, of one pod each.
 const APPLICATIONS: usize = 8;
@@ -149,6 +149,8 @@ pub(super) struct Crowd {
     lately: BTreeMap<Actor, VecDeque<Duration>>,
     /// Since when the policy is suspended.
     suspended: Option<Duration>,
+    /// When each manager last came to hold the lease.
+    leads_since: BTreeMap<Actor, Duration>,
     /// When the group that they are to go to was last changed, after it was made.
     changed: Option<Duration>,
 }
@@ -165,6 +167,9 @@ impl Crowd {
         if write.change.resource == GROUPS && name == GROUP_NAMES[1] {
             let is_other = before.is_some_and(|before| before["spec"] != object["spec"]);
             self.changed = Some(write.at).filter(|_| is_other).or(self.changed);
+        }
+        if write.change.resource == LEASES && name == LEASE {
+            self.elected(write);
         }
         let Some(application) = object["metadata"]["labels"][LABEL].as_str() else { return Ok(()) };
         if write.change.resource != "pods" {
@@ -183,6 +188,15 @@ impl Crowd {
         Ok(())
     }
 
+    /// Whoever comes to hold the lease leads from now on at the soonest.
+    fn elected(&mut self, write: &Write<'_>) {
+        let holder = |lease: &Value| lease["spec"]["holderIdentity"].clone();
+        let now = holder(&write.change.object);
+        if write.change.previous.as_deref().map(holder).as_ref() != Some(&now) && now == write.actor.to_string() {
+            self.leads_since.insert(write.actor, write.at);
+        }
+    }
+
     /// A manager takes away a pod that is well, or restarts it.
     fn disturbed(&mut self, write: &Write<'_>, application: &str, before: &Value) -> Result<(), String> {
         let since = write.at.saturating_sub(write.memory);
@@ -191,6 +205,12 @@ impl Crowd {
         }
         if self.suspended.is_some_and(|at| at < since) {
             return Err(format!("a pod is moved while its policy is suspended: {application}"));
+        }
+        // What it had sent before it came to hold the lease, it sent when it held it last.
+        let sent = write.at.saturating_sub(write.under_way);
+        let led = self.leads_since.get(&write.actor).and_then(|since| sent.checked_sub(*since));
+        if led.is_some_and(|led| led < LIMITS.after) {
+            return Err(format!("a pod is moved in the first minute of a leader: {application}, after {led:?}"));
         }
         let quiet_since = write.at.saturating_sub(LIMITS.after);
         if self.changed.is_some_and(|at| quiet_since < at && at < since) {
