@@ -1,5 +1,5 @@
-//! Many applications under one policy, which is turned from a group to another where no pod becomes ready: what the budgets of
-//! applications do not hold back, since each has one of its own.
+//! Many applications under one policy, which is turned from a group to another where no pod becomes ready, or whose images are broken
+//! where they are: what the budgets of applications do not hold back, since each has one of its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -51,13 +51,17 @@ fn spread_path() -> String {
     format!("{}/{SPREAD}", policy_path(Pair::Propagation))
 }
 
+fn tags_path() -> String {
+    format!("{}/{TAGS}", policy_path(Pair::Override))
+}
+
 fn weights(group: &str) -> Value {
     json!({"staticWeightList": [{"nodeGroupNames": [group], "weight": 1}]})
 }
 
-/// All pods of the group get a tag.
-fn rules(tag: &str) -> Value {
-    json!([{"targetNodeGroup": [GROUP_NAMES[1]], "overriders": {"imageOverrider": [
+/// All pods of a group get a tag.
+fn rules(group: &str, tag: &str) -> Value {
+    json!([{"targetNodeGroup": [group], "overriders": {"imageOverrider": [
         {"component": "Tag", "operator": "replace", "value": tag}]}}])
 }
 
@@ -87,7 +91,8 @@ fn application(number: usize) -> Edit {
 }
 
 /// The applications come first. Their policy is turned in the end, or while managers die; by chance after the other group was
-/// changed, or with the word that nobody is to be moved.
+/// changed, or with the word that nobody is to be moved. Or their images are broken where they are, while managers die: drawn apart,
+/// so that the others are as they were.
 pub(super) fn turn_crowd(script: &mut Script, random: &mut fastrand::Rng) {
     let nodes: Vec<String> = (0..8).map(|number| format!("node-{number}")).collect();
     let group = |name: &str| {
@@ -99,19 +104,27 @@ pub(super) fn turn_crowd(script: &mut Script, random: &mut fastrand::Rng) {
     };
     script.setup.extend(GROUP_NAMES.map(group));
     script.setup.push(named(Pair::Propagation, SPREAD, &weights(GROUP_NAMES[0])));
-    script.setup.push(named(Pair::Override, TAGS, &json!({"overrideRules": rules(BAD_IMAGE)})));
+    script.setup.push(named(Pair::Override, TAGS, &json!({"overrideRules": rules(GROUP_NAMES[1], BAD_IMAGE)})));
     script.setup.extend((0..APPLICATIONS).map(application));
     script.habits.has_webhook = true;
     script.habits.repair = LIMITS;
     let suspended =
         change("suspends the policy", spread_path(), json!({"metadata": {"annotations": {SUSPEND: "true"}}}));
-    let turned = change("turns the policy", spread_path(), json!({"spec": weights(GROUP_NAMES[1])}));
-    let is_suspended = random.u8(0..4) == 0;
+    let breaks = fastrand::Rng::with_seed(script.seed ^ 0x0062_726b).u8(0..3) == 0;
+    let turned = if breaks {
+        // A manager whose clock is wrong cannot tell which pods are available.
+        script.events.retain(|(_, event)| !matches!(event, Event::ClockJump { .. }));
+        change("breaks the tag", tags_path(), json!({"spec": {"overrideRules": rules(GROUP_NAMES[0], BAD_IMAGE)}}))
+    } else {
+        change("turns the policy", spread_path(), json!({"spec": weights(GROUP_NAMES[1])}))
+    };
+    // That the policy is suspended, or the other group changed, holds back moves alone. What is broken is mended in the end.
+    let is_suspended = random.u8(0..4) == 0 && !breaks;
     let turns = [Some(suspended).filter(|_| is_suspended), Some(turned)].into_iter().flatten();
-    let is_late = random.bool();
+    let is_late = random.bool() && !breaks;
     let at = if is_late { script.calm_at } else { Duration::from_millis(random.u64(200_000..300_000)) };
     let mut events: Vec<(Duration, Event)> = Vec::new();
-    if random.bool() {
+    if random.bool() && !breaks {
         let path = format!("{GROUPS_PATH}/{}", GROUP_NAMES[1]);
         let fewer = change("takes a node from the group", path, json!({"spec": {"nodes": nodes[1..]}}));
         events.push((at.saturating_sub(BEFORE), fewer));
@@ -134,8 +147,8 @@ fn die_meanwhile(script: &mut Script, random: &mut fastrand::Rng, at: Duration, 
     let slot = random.usize(0..script.managers);
     events.push((at + Duration::from_millis(random.u64(0..90_000)), Event::Kill { slot, back_after }));
     script.calm_at = script.calm_at.max(at + Duration::from_secs(200));
-    let path = format!("{}/{TAGS}", policy_path(Pair::Override));
-    script.finish.push(change("mends the tag", path, json!({"spec": {"overrideRules": rules("2")}})));
+    let mended = json!({"spec": {"overrideRules": rules(GROUP_NAMES[1], "2")}});
+    script.finish.push(change("mends the tag", tags_path(), mended));
     let resumed = json!({"metadata": {"annotations": {SUSPEND: null}}});
     script.finish.push(change("lets the policy go on", spread_path(), resumed));
 }
