@@ -1,4 +1,5 @@
-//! What one pod that comes and waits costs, in process: it is taken in, decided about and noted, beside 100 to 50,000 others.
+//! What one pod that comes and waits costs, in process: it is taken in, decided about and noted, beside 100 to 50,000 others. What the
+//! controller does around that is in `gate`, as CPU time of the whole manager.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

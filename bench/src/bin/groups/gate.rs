@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use dapple_bench::fleet::until;
 use dapple_bench::goals::check;
-use dapple_bench::hooked::{Hooked, sum_of};
+use dapple_bench::hooked::{Hooked, Manager, sum_of};
 use dapple_bench::load::{Pace, Times, load};
 use dapple_testbed::ClusterSpec;
 use futures::{StreamExt, TryStreamExt};
@@ -40,7 +40,7 @@ pub(crate) async fn run(nodes: usize, missed: &mut Vec<String>) -> anyhow::Resul
     hooked.asked().await?;
     placing(&hooked).await?;
     println!("\n{nodes} nodes and pods, through the gate and beside it, in turn");
-    throughput(&hooked, nodes, missed).await?;
+    throughput(&hooked, &manager, nodes, missed).await?;
     waiting(&hooked, missed).await?;
     bystanders(&hooked, missed).await?;
     manager.stop().await?;
@@ -57,25 +57,35 @@ async fn placing(hooked: &Hooked) -> anyhow::Result<()> {
     .await
 }
 
-async fn throughput(hooked: &Hooked, pods: usize, missed: &mut Vec<String>) -> anyhow::Result<()> {
+async fn throughput(
+    hooked: &Hooked,
+    manager: &Manager,
+    pods: usize,
+    missed: &mut Vec<String>,
+) -> anyhow::Result<()> {
     let plain = Site::new(&hooked.client, "plain", Asks::Nothing, "default-scheduler").await?;
     let asking = Site::new(&hooked.client, "asking", Asks::Both, "default-scheduler").await?;
     // What is needed once is there then.
     plain.pods_per_second(50).await?;
     asking.pods_per_second(50).await?;
     let (mut rates, mut writes, mut placed) = ([Vec::new(), Vec::new()], 0.0, 0.0);
+    let mut cpu = Duration::ZERO;
     for _ in 0..ROUNDS {
         rates[0].push(plain.pods_per_second(pods).await?);
-        let before = counts(hooked).await?;
+        let (before, used) = (counts(hooked).await?, manager.used()?.cpu);
         rates[1].push(asking.pods_per_second(pods).await?);
         let after = counts(hooked).await?;
         writes += after.0 - before.0;
         placed += after.1 - before.1;
+        cpu += manager.used()?.cpu.saturating_sub(used);
     }
     println!("  pods per second: {:.1?} beside the gate, {:.1?} through it", rates[0], rates[1]);
     let [plain, asking] = rates.map(median);
     let ratio = asking / plain;
     check(missed, format!("with image overrides / with no policy: {ratio:.3} (goal {GOAL})"), ratio >= GOAL);
+    // All that it takes: calls of the webhook, what watches tell, deciding, writing, and that pods go again.
+    let millis = cpu.as_secs_f64() * 1e3 / placed;
+    println!("  CPU of the manager for each pod, from its coming to its going: {millis:.3} ms (no goal: to be alike at all sizes)");
     // Some are made anew as they are deleted, and placed again.
     let per_pod = writes / placed;
     let text = format!("{placed} placements, {per_pod:.3} writes for each, all that we write included");
