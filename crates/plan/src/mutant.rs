@@ -109,6 +109,8 @@ mutants! {
     MoveWithoutTarget,
     /// A pod is moved to a group however many applications have lost theirs there.
     UnwellGroupForgotten,
+    /// A leader moves pods as soon as it leads.
+    FirstMinuteForgotten,
     /// Pods are moved as fast as they can be.
     MinuteForgotten,
     /// A pod is moved to a group that was changed a moment ago.
@@ -123,6 +125,12 @@ mutants! {
     GatedJobsReplaced,
     /// A pod gets another edition however many others are unavailable.
     EditionWithoutBudget,
+    /// As many pods of a group get another edition at once as may be away, before one has shown that it is good.
+    FirstNotAlone,
+    /// Groups get another edition in the wrong order.
+    OrderForgotten,
+    /// Pods that are restarted where they run do not count against PodDisruptionBudgets.
+    RestartsUncounted,
 }
 
 /// Whether mistakes can be made in this build at all.

@@ -11,6 +11,7 @@ mod replaced;
 pub mod script;
 mod seats;
 mod targets;
+mod trial;
 mod workloads;
 
 pub(crate) use seats::{is_live, owner_of};

@@ -18,9 +18,10 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
             &[GROUP]
         }
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
+        Mutant::FirstNotAlone | Mutant::OrderForgotten | Mutant::RestartsUncounted => &[GROUP],
         Mutant::MoveWithoutTarget | Mutant::JobsMoved | Mutant::GatedJobsReplaced => &[GROUP],
         Mutant::UnwellGroupForgotten | Mutant::MinuteForgotten | Mutant::QuietForgotten => &[GROUP],
-        Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],
+        Mutant::FirstMinuteForgotten | Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::CopiedLabelsKept => &[GROUP],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],

@@ -21,7 +21,7 @@ use crate::world::World;
 /// The lease that managers compete for.
 pub const LEASE: &str = "dapple";
 /// Its resource, as the server names it.
-const LEASES: &str = "leases.coordination.k8s.io";
+pub const LEASES: &str = "leases.coordination.k8s.io";
 /// And where they are.
 const LEASES_PATH: &str = "/leases";
 const EVENTS_PATH: &str = "/events";

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 pub(crate) const GROUPS: usize = 10;
 pub(crate) const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
-const REQUIRED_OVERRIDE: &str = "groupmanagement.kubeedge.io/required-overridepolicy";
+pub(crate) const REQUIRED_OVERRIDE: &str = "groupmanagement.kubeedge.io/required-overridepolicy";
 const VERSION: &str = "groupmanagement.kubeedge.io/v1alpha1";
 
 fn group(number: usize) -> String {
@@ -165,7 +165,7 @@ impl Site {
         Ok(())
     }
 
-    async fn scale(&self, replicas: usize) -> anyhow::Result<()> {
+    pub(crate) async fn scale(&self, replicas: usize) -> anyhow::Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         deployments.patch_scale("web", &PatchParams::default(), &patch).await?;

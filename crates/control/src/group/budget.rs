@@ -130,7 +130,7 @@ impl Budget {
         let mut memory = self.memory();
         let led = memory.leads_since.map_or(Duration::ZERO, |since| since.elapsed());
         let first = LEADS_SINCE.min(self.limits.after).saturating_sub(led);
-        if !first.is_zero() {
+        if !first.is_zero() && !is_on(Mutant::FirstMinuteForgotten) {
             return Some(first);
         }
         while memory.steps.front().is_some_and(|at| at.elapsed() >= MINUTE) {

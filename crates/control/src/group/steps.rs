@@ -11,6 +11,7 @@ use dapple_plan::group::open::{LATELY, PodSince, Taken, held, lost_since, still_
 use dapple_plan::group::placing::GATE;
 use dapple_plan::group::repair::Stage;
 use dapple_plan::inplace::{STATE_ANNOTATION, changed_at};
+use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::room::Requests;
 use k8s_openapi::api::core::v1;
 use kube::api::{Api, ListParams, Patch};
@@ -294,7 +295,7 @@ impl Repairs {
     /// run: it counts those as healthy until their nodes have begun.
     async fn full_budget(&self, pod: &Pod) -> Result<Option<String>, kube::Error> {
         // Of one that is not ready nothing is lost.
-        if pod.ready_since.is_none() {
+        if pod.ready_since.is_none() || is_on(Mutant::RestartsUncounted) {
             return Ok(None);
         }
         let (client, namespace) = (self.client.clone(), &pod.meta.key.namespace);

@@ -88,7 +88,7 @@ impl Facts {
         // The first of a group shows whether its edition is any good.
         let shows = |pod: &PodEdition| pod.is_available && !pod.is_to_move && !self.is_outdated(pod);
         let has_begun = self.pods.iter().any(|pod| pod.group == group && shows(pod));
-        if has_begun { self.most_away } else { 1 }
+        if has_begun || is_on(Mutant::FirstNotAlone) { self.most_away } else { 1 }
     }
 
     /// The group whose turn it is, by its place in the order: the first that is not done. New pods of it and of those before it get
@@ -123,7 +123,9 @@ impl Facts {
     #[must_use]
     pub fn next(&self) -> Next {
         let outdated = self.pods.iter().enumerate().filter(|(_, pod)| self.is_outdated(pod));
-        let Some(group) = outdated.clone().map(|(_, pod)| pod.group).min() else { return Next::Rest };
+        let groups = outdated.clone().map(|(_, pod)| pod.group);
+        let group = if is_on(Mutant::OrderForgotten) { groups.max() } else { groups.min() };
+        let Some(group) = group else { return Next::Rest };
         let all_down = self.others_down + self.pods.iter().filter(|pod| !pod.is_available).count();
         let most_away = self.most_away_in(group);
         let mut own: Vec<(usize, &PodEdition)> = outdated.filter(|(_, pod)| pod.group == group).collect();

@@ -1,5 +1,5 @@
-//! Many applications under one policy, which is turned from a group to another where no pod becomes ready: what the budgets of
-//! applications do not hold back, since each has one of its own.
+//! Many applications under one policy, which is turned from a group to another where no pod becomes ready, or whose images are broken
+//! where they are: what the budgets of applications do not hold back, since each has one of its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::kubelet::BAD_IMAGE;
 use crate::object::{list, text};
 use crate::script::{Edit, Event, Script};
 use crate::server::{ChangeKind, Server};
-use crate::sim::{Actor, Write};
+use crate::sim::{Actor, LEASE, LEASES, Write};
 
 /// So many applications, of one pod each.
 const APPLICATIONS: usize = 8;
@@ -38,12 +38,12 @@ const LIMITS: RepairLimits = RepairLimits { after: Duration::from_secs(60), per_
 const BEFORE: Duration = Duration::from_secs(25);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn create(path: String, body: Value) -> Edit {
+pub(super) fn create(path: String, body: Value) -> Edit {
     let what = format!("creates the {} {}", text(&body["kind"]), text(&body["metadata"]["name"]));
     Edit { what, method: Method::POST, path, body: Some(body) }
 }
 
-fn change(what: &str, path: String, body: Value) -> Event {
+pub(super) fn change(what: &str, path: String, body: Value) -> Event {
     Event::User(Edit { what: what.to_owned(), method: Method::PATCH, path, body: Some(body) })
 }
 
@@ -51,17 +51,21 @@ fn spread_path() -> String {
     format!("{}/{SPREAD}", policy_path(Pair::Propagation))
 }
 
+fn tags_path() -> String {
+    format!("{}/{TAGS}", policy_path(Pair::Override))
+}
+
 fn weights(group: &str) -> Value {
     json!({"staticWeightList": [{"nodeGroupNames": [group], "weight": 1}]})
 }
 
-/// All pods of the group get a tag.
-fn rules(tag: &str) -> Value {
-    json!([{"targetNodeGroup": [GROUP_NAMES[1]], "overriders": {"imageOverrider": [
+/// All pods of a group get a tag.
+fn rules(group: &str, tag: &str) -> Value {
+    json!([{"targetNodeGroup": [group], "overriders": {"imageOverrider": [
         {"component": "Tag", "operator": "replace", "value": tag}]}}])
 }
 
-fn named(kind: Pair, name: &str, spec: &Value) -> Edit {
+pub(super) fn named(kind: Pair, name: &str, spec: &Value) -> Edit {
     let (path, kind) = (policy_path(kind), kind.kind());
     create(
         path,
@@ -87,7 +91,8 @@ fn application(number: usize) -> Edit {
 }
 
 /// The applications come first. Their policy is turned in the end, or while managers die; by chance after the other group was
-/// changed, or with the word that nobody is to be moved.
+/// changed, or with the word that nobody is to be moved. Or their images are broken where they are, while managers die: drawn apart,
+/// so that the others are as they were.
 pub(super) fn turn_crowd(script: &mut Script, random: &mut fastrand::Rng) {
     let nodes: Vec<String> = (0..8).map(|number| format!("node-{number}")).collect();
     let group = |name: &str| {
@@ -99,19 +104,27 @@ pub(super) fn turn_crowd(script: &mut Script, random: &mut fastrand::Rng) {
     };
     script.setup.extend(GROUP_NAMES.map(group));
     script.setup.push(named(Pair::Propagation, SPREAD, &weights(GROUP_NAMES[0])));
-    script.setup.push(named(Pair::Override, TAGS, &json!({"overrideRules": rules(BAD_IMAGE)})));
+    script.setup.push(named(Pair::Override, TAGS, &json!({"overrideRules": rules(GROUP_NAMES[1], BAD_IMAGE)})));
     script.setup.extend((0..APPLICATIONS).map(application));
     script.habits.has_webhook = true;
     script.habits.repair = LIMITS;
     let suspended =
         change("suspends the policy", spread_path(), json!({"metadata": {"annotations": {SUSPEND: "true"}}}));
-    let turned = change("turns the policy", spread_path(), json!({"spec": weights(GROUP_NAMES[1])}));
-    let is_suspended = random.u8(0..4) == 0;
+    let breaks = fastrand::Rng::with_seed(script.seed ^ 0x0062_726b).u8(0..3) == 0;
+    let turned = if breaks {
+        // A manager whose clock is wrong cannot tell which pods are available.
+        script.events.retain(|(_, event)| !matches!(event, Event::ClockJump { .. }));
+        change("breaks the tag", tags_path(), json!({"spec": {"overrideRules": rules(GROUP_NAMES[0], BAD_IMAGE)}}))
+    } else {
+        change("turns the policy", spread_path(), json!({"spec": weights(GROUP_NAMES[1])}))
+    };
+    // That the policy is suspended, or the other group changed, holds back moves alone. What is broken is mended in the end.
+    let is_suspended = random.u8(0..4) == 0 && !breaks;
     let turns = [Some(suspended).filter(|_| is_suspended), Some(turned)].into_iter().flatten();
-    let is_late = random.bool();
+    let is_late = random.bool() && !breaks;
     let at = if is_late { script.calm_at } else { Duration::from_millis(random.u64(200_000..300_000)) };
     let mut events: Vec<(Duration, Event)> = Vec::new();
-    if random.bool() {
+    if random.bool() && !breaks {
         let path = format!("{GROUPS_PATH}/{}", GROUP_NAMES[1]);
         let fewer = change("takes a node from the group", path, json!({"spec": {"nodes": nodes[1..]}}));
         events.push((at.saturating_sub(BEFORE), fewer));
@@ -134,8 +147,8 @@ fn die_meanwhile(script: &mut Script, random: &mut fastrand::Rng, at: Duration, 
     let slot = random.usize(0..script.managers);
     events.push((at + Duration::from_millis(random.u64(0..90_000)), Event::Kill { slot, back_after }));
     script.calm_at = script.calm_at.max(at + Duration::from_secs(200));
-    let path = format!("{}/{TAGS}", policy_path(Pair::Override));
-    script.finish.push(change("mends the tag", path, json!({"spec": {"overrideRules": rules("2")}})));
+    let mended = json!({"spec": {"overrideRules": rules(GROUP_NAMES[1], "2")}});
+    script.finish.push(change("mends the tag", tags_path(), mended));
     let resumed = json!({"metadata": {"annotations": {SUSPEND: null}}});
     script.finish.push(change("lets the policy go on", spread_path(), resumed));
 }
@@ -149,6 +162,8 @@ pub(super) struct Crowd {
     lately: BTreeMap<Actor, VecDeque<Duration>>,
     /// Since when the policy is suspended.
     suspended: Option<Duration>,
+    /// When each manager last came to hold the lease.
+    leads_since: BTreeMap<Actor, Duration>,
     /// When the group that they are to go to was last changed, after it was made.
     changed: Option<Duration>,
 }
@@ -165,6 +180,9 @@ impl Crowd {
         if write.change.resource == GROUPS && name == GROUP_NAMES[1] {
             let is_other = before.is_some_and(|before| before["spec"] != object["spec"]);
             self.changed = Some(write.at).filter(|_| is_other).or(self.changed);
+        }
+        if write.change.resource == LEASES && name == LEASE {
+            self.elected(write);
         }
         let Some(application) = object["metadata"]["labels"][LABEL].as_str() else { return Ok(()) };
         if write.change.resource != "pods" {
@@ -183,6 +201,15 @@ impl Crowd {
         Ok(())
     }
 
+    /// Whoever comes to hold the lease leads from now on at the soonest.
+    fn elected(&mut self, write: &Write<'_>) {
+        let holder = |lease: &Value| lease["spec"]["holderIdentity"].clone();
+        let now = holder(&write.change.object);
+        if write.change.previous.as_deref().map(holder).as_ref() != Some(&now) && now == write.actor.to_string() {
+            self.leads_since.insert(write.actor, write.at);
+        }
+    }
+
     /// A manager takes away a pod that is well, or restarts it.
     fn disturbed(&mut self, write: &Write<'_>, application: &str, before: &Value) -> Result<(), String> {
         let since = write.at.saturating_sub(write.memory);
@@ -191,6 +218,12 @@ impl Crowd {
         }
         if self.suspended.is_some_and(|at| at < since) {
             return Err(format!("a pod is moved while its policy is suspended: {application}"));
+        }
+        // What it had sent before it came to hold the lease, it sent when it held it last.
+        let sent = write.at.saturating_sub(write.under_way);
+        let led = self.leads_since.get(&write.actor).and_then(|since| sent.checked_sub(*since));
+        if led.is_some_and(|led| led < LIMITS.after) {
+            return Err(format!("a pod is moved in the first minute of a leader: {application}, after {led:?}"));
         }
         let quiet_since = write.at.saturating_sub(LIMITS.after);
         if self.changed.is_some_and(|at| quiet_since < at && at < since) {

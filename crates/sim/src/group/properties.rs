@@ -15,6 +15,7 @@ use super::replaced::Replaced;
 use super::script::NAMES;
 use super::seats::Seats;
 use super::targets::Targets;
+use super::trial::{self, Trial};
 use super::{GROUPS, binding, editions, placing};
 use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
@@ -44,6 +45,8 @@ pub struct GroupProperties {
     replaced: Replaced,
     /// What many applications lose together.
     crowd: Crowd,
+    /// How one application gets other editions.
+    trial: Trial,
 }
 
 impl Properties for GroupProperties {
@@ -61,10 +64,13 @@ impl Properties for GroupProperties {
                 || is_eviction(write)
                 || editions::is_change(write)
                 || editions::is_version(write)
+                // An eviction is counted there.
+                || write.change.resource == trial::BUDGETS && write.is_of_status()
                 || (write.change.resource == GROUPS || binding::is_policy(write)) && write.is_of_status(),
         )?;
         self.asking.see(write);
         self.crowd.see(write, server)?;
+        self.trial.see(write, server)?;
         if write.change.resource == "pods" {
             let uid = text(&write.change.object["metadata"]["uid"]);
             if !self.bound.contains_key(uid) && write.change.object["spec"]["nodeName"].is_string() {

@@ -46,6 +46,10 @@ pub fn script(seed: u64) -> Script {
     if random.u8(0..12) == 0 {
         super::crowd::turn_crowd(&mut script, &mut random);
     }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0074_7279);
+    if random.u8(0..10) == 0 {
+        super::trial::try_editions(&mut script, &mut random);
+    }
     script
 }
 
