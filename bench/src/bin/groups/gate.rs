@@ -57,12 +57,7 @@ async fn placing(hooked: &Hooked) -> anyhow::Result<()> {
     .await
 }
 
-async fn throughput(
-    hooked: &Hooked,
-    manager: &Manager,
-    pods: usize,
-    missed: &mut Vec<String>,
-) -> anyhow::Result<()> {
+async fn throughput(hooked: &Hooked, manager: &Manager, pods: usize, missed: &mut Vec<String>) -> anyhow::Result<()> {
     let plain = Site::new(&hooked.client, "plain", Asks::Nothing, "default-scheduler").await?;
     let asking = Site::new(&hooked.client, "asking", Asks::Both, "default-scheduler").await?;
     // What is needed once is there then.
@@ -85,7 +80,9 @@ async fn throughput(
     check(missed, format!("with image overrides / with no policy: {ratio:.3} (goal {GOAL})"), ratio >= GOAL);
     // All that it takes: calls of the webhook, what watches tell, deciding, writing, and that pods go again.
     let millis = cpu.as_secs_f64() * 1e3 / placed;
-    println!("  CPU of the manager for each pod, from its coming to its going: {millis:.3} ms (no goal: to be alike at all sizes)");
+    println!(
+        "  CPU of the manager for each pod, from its coming to its going: {millis:.3} ms (no goal: to be alike at all sizes)"
+    );
     // Some are made anew as they are deleted, and placed again.
     let per_pod = writes / placed;
     let text = format!("{placed} placements, {per_pod:.3} writes for each, all that we write included");

@@ -53,8 +53,7 @@ fn retag(tag: &str) -> Event {
 fn tags() -> Edit {
     let mut tags = named(Pair::Override, TAGS, &json!({"overrideRules": rules("1")}));
     if let Some(body) = &mut tags.body {
-        body["metadata"]["annotations"] =
-            json!({ROLLOUT_MAX: MOST_AWAY.to_string(), ROLLOUT_ORDER: ORDER.join(",")});
+        body["metadata"]["annotations"] = json!({ROLLOUT_MAX: MOST_AWAY.to_string(), ROLLOUT_ORDER: ORDER.join(",")});
     }
     tags
 }
@@ -203,8 +202,7 @@ impl Trial {
             let seen = self.pods.get(text(&other["metadata"]["uid"]));
             seen.is_some_and(|seen| seen.unchanged < since)
         };
-        let is_behind =
-            |other: &&&Value| place(other) < place(pod) && images(other) != images(pod) && is_known(other);
+        let is_behind = |other: &&&Value| place(other) < place(pod) && images(other) != images(pod) && is_known(other);
         match own.iter().find(is_behind) {
             Some(other) => {
                 let (name, other) = (&pod["metadata"]["name"], &other["metadata"]["name"]);
