@@ -12,7 +12,7 @@ use super::io::Io;
 use super::known::{Sources, prospect, revisions, variants};
 use super::memory::{Memory, View};
 use super::pod::{hash_label, pod_state};
-use super::proof::{proof_of, rendering_problems};
+use super::proof::{proof_of, prove, rendering_problems};
 use super::subscribe::{Changes, News};
 use super::{Set, SetRevision};
 use crate::overriding::Asked;
@@ -114,15 +114,15 @@ pub(super) fn render(io: &Io, set: &Set, view: &mut View, revisions: [&Arc<SetRe
     }
 }
 
-/// Brings memory up to date with what there is.
-pub(super) fn know(
+/// Brings memory up to date with what there is, and with what the API server says of what is new.
+pub(super) async fn know(
     io: &Io,
     news: &News,
     set: &Set,
     memory: &mut Memory,
     (revisions, update, current): (&[Arc<SetRevision>], &Arc<SetRevision>, &Arc<SetRevision>),
     (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
-) {
+) -> Result<(), kube::Error> {
     let (ignores_patches, now) = (io.ignores_patches, io.env.now());
     let (is_gone, is_blocked) = (memory.view.is_gone, memory.view.is_blocked);
     memory.view.past.retain(|hash, _| pods.iter().any(|pod| *hash_label(pod) == **hash));
@@ -141,6 +141,7 @@ pub(super) fn know(
         is_blocked,
         now,
     };
+    prove(io, &sources, &mut memory.view.variants, &mut memory.answers).await?;
     let (answers, unchangeable) = (&memory.answers, &memory.pods.unchangeable);
     let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
     let mut known = sources.known(&mut memory.view.variants, |meaning| proof_of(answers, meaning), is_unchangeable);
@@ -164,4 +165,5 @@ pub(super) fn know(
     let reads = Reads::of(&known.strategy, memory.view.variants.values().map(|(_, variants)| variants));
     news.reads(&set.meta.key, reads);
     memory.view.known = Some(known);
+    Ok(())
 }
