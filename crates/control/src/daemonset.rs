@@ -27,7 +27,7 @@ mod steps;
 mod subscribe;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::kinds;
@@ -90,8 +90,11 @@ const NAME: &str = "daemonset";
 pub struct DaemonSets {
     io: Io,
     news: Arc<News>,
-    memories: Mutex<BTreeMap<Key, Memory>>,
+    memories: Memories,
 }
+
+/// What is kept of each set between looks.
+type Memories = Arc<Mutex<BTreeMap<Key, Memory>>>;
 
 impl DaemonSets {
     /// Subscribes to what it reads. Returns the controller and the queue of sets to look at.
@@ -101,15 +104,19 @@ impl DaemonSets {
         let sets = caches.open::<Set>().indexed_by([Set::BY_SELECTED, Set::BY_POLICY]);
         let revisions = caches.open().indexed_by([Revision::BY_OWNER, Revision::ORPHANS]);
         let pods = caches.open().indexed_by([Pod::BY_OWNER, Pod::ORPHANS]);
-        let news = Arc::new(News::new(queue.clone(), context.metrics.clone(), sets.store()));
+        let (metrics, leading) = (context.metrics.clone(), context.leading.clone());
+        let news = Arc::new(News::new(queue.clone(), metrics, sets.store(), leading));
         let reporter = Reporter { recorder: context.recorder.clone(), metrics: context.metrics.of_family() };
-        let (mut on_set, gone) = (news.clone().on_set(), reporter.clone());
+        let (mut on_set, gone, memories) = (news.clone().on_set(), reporter.clone(), Memories::default());
+        let kept = memories.clone();
         let on_set = move |change: &Change<Set>| {
-            // A standby, which works on nothing, may have led before.
+            on_set(change);
+            // A standby, which works on nothing, may have led before. Last: of what a worker puts back after this, the key
+            // comes again.
             if let Change::Object { key, new: None, .. } = change {
                 gone.forget(key);
+                locked(&kept).remove(key);
             }
-            on_set(change);
         };
         let told = news.clone();
         let policies = Policies::subscribe(context, move |value| told.on_policies(value));
@@ -124,12 +131,16 @@ impl DaemonSets {
             reporter,
             ignores_patches: !context.gates.is_on(&NODE_LABEL_PATCHES),
         };
-        (Arc::new(Self { io, news, memories: Mutex::default() }), queue)
+        (Arc::new(Self { io, news, memories }), queue)
     }
 
-    fn memories(&self) -> std::sync::MutexGuard<'_, BTreeMap<Key, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<Key, Memory>> {
+        locked(&self.memories)
     }
+}
+
+fn locked(memories: &Mutex<BTreeMap<Key, Memory>>) -> MutexGuard<'_, BTreeMap<Key, Memory>> {
+    memories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Reconcile for DaemonSets {

@@ -162,6 +162,12 @@ impl<K: Ord + Clone> Queue<K> {
         self.wake.notify_one();
     }
 
+    /// Takes a key off that nobody has to work on any more, with all that is known of it. False if it is being worked on: then
+    /// nothing is done.
+    pub fn remove(&self, key: &K) -> bool {
+        self.lock().remove(key)
+    }
+
     /// Ends the backoffs of keys that failed: what they failed for may be over. A key that fails again begins with short ones
     /// anew, and waits to their ends.
     pub fn end_backoffs(&self) {
@@ -212,6 +218,18 @@ impl<K: Ord + Clone> State<K> {
                 true
             }
         }
+    }
+
+    fn remove(&mut self, key: &K) -> bool {
+        match self.keys.get(key).copied() {
+            Some(Place::Working { .. }) => return false,
+            Some(Place::Ready { at, .. }) => _ = self.ready.remove(&at),
+            Some(Place::Delayed { at }) => _ = self.delayed.remove(&at),
+            None => {}
+        }
+        self.keys.remove(key);
+        self.failures.remove(key);
+        true
     }
 
     fn make_ready(&mut self, key: K, urgency: Urgency) {

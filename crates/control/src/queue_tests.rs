@@ -45,6 +45,24 @@ async fn a_key_added_while_worked_on_comes_again_and_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_removed_does_not_come_again_unless_it_is_worked_on() {
+    let queue = queue();
+    queue.add("ready", Urgency::Change);
+    assert!(queue.remove(&"ready") && queue.remove(&"unknown"));
+    for key in ["failed", "later"] {
+        queue.add(key, Urgency::Change);
+        assert_eq!(take(&queue).await, key);
+        assert!(!queue.remove(&key), "it is being worked on");
+    }
+    queue.finish(&"failed", Ended::Failed);
+    queue.finish(&"later", Ended::Again(FIRST));
+    assert!(queue.remove(&"failed") && queue.remove(&"later"));
+    assert!(silent_for(&queue, FIRST * 100).await);
+    let state = queue.lock();
+    assert!(state.keys.is_empty() && state.ready.is_empty() && state.delayed.is_empty() && state.failures.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_back_off_per_key_and_success_forgets_them() {
     let queue = queue();
     queue.add("bad", Urgency::Change);

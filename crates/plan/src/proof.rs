@@ -43,6 +43,20 @@ impl Answer {
         }
     }
 
+    /// What an answer comes to where such an object is there, or was taken before. As in admission, what is there is excused: one
+    /// that is lost comes back. What was there is tried where one is missing, and nothing in service is given up for it, so that
+    /// it does no harm if what says so is wrong.
+    #[must_use]
+    pub fn excused(self, is_there: bool, was_taken: bool) -> Self {
+        match self {
+            Self::Refused { .. } if is_there => Self::Taken,
+            Self::Refused { text, ask_again } if was_taken => {
+                Self::None { text: format!("it took such pods before, and refuses a dry run now: {text}"), ask_again }
+            }
+            answer => answer,
+        }
+    }
+
     /// When to ask again.
     pub fn ask_again(&self) -> Option<i64> {
         match self {
@@ -81,5 +95,16 @@ mod tests {
         assert!(is_to_ask(&answers, "new", 100) && !is_to_ask(&answers, "good", i64::MAX));
         assert!(!is_to_ask(&answers, "bad", 129) && is_to_ask(&answers, "bad", 130));
         assert_eq!(ask_again_at(&answers), Some(130));
+    }
+
+    #[test]
+    fn what_is_there_is_excused_and_what_was_there_is_tried() {
+        let refused = || Answer::Refused { text: "no".into(), ask_again: 130 };
+        assert_eq!(refused().excused(true, false), Answer::Taken);
+        let Answer::None { text, ask_again: 130 } = refused().excused(false, true) else { panic!("it is not tried") };
+        assert!(text.ends_with(": no"), "{text}");
+        assert_eq!(refused().excused(false, false), refused(), "what never was there");
+        let silent = || Answer::None { text: "no".into(), ask_again: 105 };
+        assert_eq!(silent().excused(true, true), silent(), "that nobody says anything is no refusal");
     }
 }

@@ -188,6 +188,12 @@ impl Sources<'_> {
         }
     }
 
+    /// What the pods that are there mean, as far as that is known.
+    pub(super) fn meanings_of_pods(&self, rendered: &VariantsOfRevisions) -> BTreeSet<Arc<str>> {
+        let (_, names) = self.renderings(rendered);
+        self.pods.iter().filter_map(|pod| names.meanings.get(hash_label(pod)).cloned()).collect()
+    }
+
     /// What every label stands for that a pod or a node has.
     fn renderings(&self, rendered: &VariantsOfRevisions) -> (Renderings, Names) {
         let (mut renderings, mut names) = (Renderings::default(), Names::default());
@@ -307,4 +313,80 @@ pub(super) fn revision_of<'a>(set: &Set, revisions: &'a [Arc<SetRevision>], pod:
 pub(super) fn called<'a>(revisions: &'a [Arc<SetRevision>], name: &str) -> Option<&'a Arc<SetRevision>> {
     let by_name = revisions.iter().find(|known| *known.meta.key.name == *name);
     by_name.or_else(|| revisions.iter().find(|known| known.replaces(name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use dapple_plan::daemonset::pod::HASH_LABEL;
+    use dapple_plan::daemonset::revision::FORM_ANNOTATION;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::slim::{Interner, read};
+
+    fn template(image: &str, spec: Value) -> Value {
+        let mut template = json!({"metadata": {"labels": {"app": "agent"}},
+            "spec": {"containers": [{"name": "agent", "image": image}]}});
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            template["spec"][field] = value.clone();
+        }
+        template
+    }
+
+    fn revision(name: &str, (number, form): (i64, &str), template: &Value) -> Arc<SetRevision> {
+        let patch =
+            json!({"selector": {"matchLabels": {"disk": "large"}}, "patch": {"metadata": {"labels": {"a": "b"}}}});
+        let object = json!({
+            "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1",
+                "labels": {HASH_LABEL: "plain"}, "annotations": {FORM_ANNOTATION: form}},
+            "revision": number, "data": {"spec": {"template": template, "patches": [patch]}},
+        });
+        SetRevision::new(Arc::new(read(&object, &mut Interner::default()).unwrap()))
+    }
+
+    /// The variants of a revision, asked for by a patched node, and what that node gets.
+    fn patched(set: &Set, revision: &SetRevision) -> (Variants, Rendered) {
+        let mut variants = variants(set, revision, false, &Overriding::None);
+        let labels = BTreeMap::from([("disk".to_owned(), "large".to_owned())]);
+        let number = variants.of(fit::Node { name: "n", labels: &labels, taints: &[] });
+        let rendered = variants.all()[number].rendering.clone().unwrap();
+        (variants, rendered)
+    }
+
+    #[test]
+    fn pods_are_known_by_what_they_mean_whatever_their_labels() {
+        let before = template("agent:1", json!({}));
+        let named = |name: &str| json!({"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"});
+        let selector = json!({"matchLabels": {"app": "agent"}});
+        let set = json!({"metadata": named("agent"), "spec": {"selector": selector, "template": before}});
+        let set: Set = read(&set, &mut Interner::default()).unwrap();
+        let older = revision("agent-1", (1, "1"), &before);
+        let (_, ran) = patched(&set, &older);
+        let mut pod = json!({"metadata": named("agent-x"), "spec": {"nodeName": "n"}});
+        pod["metadata"]["labels"] = json!({"app": "agent", HASH_LABEL: *ran.hash});
+        pod["metadata"]["annotations"] = json!({REVISION_ANNOTATION: "agent-1"});
+        let pod: Arc<Pod> = Arc::new(read(&pod, &mut Interner::default()).unwrap());
+        let written_out = template("agent:1", json!({"dnsPolicy": "ClusterFirst"}));
+        for (template, is_the_same) in [(written_out, true), (template("agent:2", json!({})), false)] {
+            let newest = revision("agent-2", (2, "2"), &template);
+            let (variants, wanted) = patched(&set, &newest);
+            let rendered = VariantsOfRevisions::from([(Arc::from("agent-2"), (1, variants))]);
+            let sources = Sources {
+                set: &set,
+                revisions: &[older.clone(), newest.clone()],
+                update: &newest,
+                current: &older,
+                pods: std::slice::from_ref(&pod),
+                nodes: &[],
+                ignores_patches: false,
+                asked: &Asked::default(),
+                past: &Past::new(),
+                is_gone: false,
+                is_blocked: false,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            assert_ne!(wanted.hash, ran.hash);
+            assert_eq!(sources.meanings_of_pods(&rendered).contains(&wanted.meaning), is_the_same);
+        }
+    }
 }

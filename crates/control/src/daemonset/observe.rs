@@ -12,7 +12,7 @@ use super::io::Io;
 use super::known::{Sources, prospect, revisions, variants};
 use super::memory::{Memory, View};
 use super::pod::{hash_label, pod_state};
-use super::proof::{proof_of, rendering_problems};
+use super::proof::{proof_of, prove, rendering_problems};
 use super::subscribe::{Changes, News};
 use super::{Set, SetRevision};
 use crate::overriding::Asked;
@@ -60,22 +60,22 @@ pub(super) fn take_in(io: &Io, set: &Set, memory: &mut Memory, changes: &Changes
 /// Takes in a node that came, went or changed: that costs this node, not the fleet.
 fn take_in_node(io: &Io, memory: &mut Memory, name: &Arc<str>) {
     let Some(known) = memory.view.known.as_mut() else { return };
+    let before = known.fleet.prospect(name).and_then(Prospect::troubled);
     let Some(node) = io.nodes.get(&Key { namespace: Arc::from(""), name: name.clone() }) else {
         known.fleet.drop_node(name);
         memory.pods.refusals.remove(name);
         memory.pods.collisions.remove(name);
+        memory.view.make_stale(stale::of_node(false, before, None));
         return;
     };
     let answers = &memory.answers;
     let mut found = revisions(&mut memory.view.variants, &known.update, &known.current);
-    let before = found.as_ref().map(Revisions::count);
+    let count = found.as_ref().map(Revisions::count);
     let prospect = prospect(&known.strategy, found.as_mut(), &node, |meaning| proof_of(answers, meaning));
     // What no node had before is to be shown to the API server first.
-    let is_new = before != found.as_ref().map(Revisions::count);
+    let is_new = count != found.as_ref().map(Revisions::count);
     // How many nodes a problem concerns is told, and whether it concerns any.
-    let is_problem = |found: &Prospect| found.next.rendering.is_none() || found.next.is_unproven;
-    let are_told = known.problems.iter().any(|problem| !problem.extent.is_empty());
-    let why = stale::of_node(is_new, prospect.as_ref().is_some_and(is_problem), are_told);
+    let why = stale::of_node(is_new, before, prospect.as_ref().and_then(Prospect::troubled));
     let was_known = known.fleet.node(name).is_some();
     if let Some(prospect) = prospect.filter(|_| !is_new) {
         known.fleet.put(prospect);
@@ -114,15 +114,15 @@ pub(super) fn render(io: &Io, set: &Set, view: &mut View, revisions: [&Arc<SetRe
     }
 }
 
-/// Brings memory up to date with what there is.
-pub(super) fn know(
+/// Brings memory up to date with what there is, and with what the API server says of what is new.
+pub(super) async fn know(
     io: &Io,
     news: &News,
     set: &Set,
     memory: &mut Memory,
     (revisions, update, current): (&[Arc<SetRevision>], &Arc<SetRevision>, &Arc<SetRevision>),
     (pods, nodes): (&[Arc<Pod>], &[Arc<Node>]),
-) {
+) -> Result<(), kube::Error> {
     let (ignores_patches, now) = (io.ignores_patches, io.env.now());
     let (is_gone, is_blocked) = (memory.view.is_gone, memory.view.is_blocked);
     memory.view.past.retain(|hash, _| pods.iter().any(|pod| *hash_label(pod) == **hash));
@@ -141,6 +141,7 @@ pub(super) fn know(
         is_blocked,
         now,
     };
+    prove(io, &sources, &mut memory.view.variants, &mut memory.answers).await?;
     let (answers, unchangeable) = (&memory.answers, &memory.pods.unchangeable);
     let is_unchangeable = |pod: &Pod| unchangeable.contains(&pod.meta.uid);
     let mut known = sources.known(&mut memory.view.variants, |meaning| proof_of(answers, meaning), is_unchangeable);
@@ -164,4 +165,5 @@ pub(super) fn know(
     let reads = Reads::of(&known.strategy, memory.view.variants.values().map(|(_, variants)| variants));
     news.reads(&set.meta.key, reads);
     memory.view.known = Some(known);
+    Ok(())
 }

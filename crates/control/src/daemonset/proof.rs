@@ -2,8 +2,9 @@
 //!
 //! The dry run is a guard, not a gate. Where the API server refuses a rendering, its nodes keep what they run. Where it does
 //! not answer, no pod in service is given up for it; pods that are missing are tried, one at a time, and all else goes on.
+//! What pods ran before is excused: as what they are, not by their label, and from the status where none of them is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,18 +15,18 @@ use dapple_plan::daemonset::layout::Proof;
 use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
+use dapple_plan::daemonset::status::variants::was_taken;
 use dapple_plan::fit;
 use dapple_plan::overriding::Overriding;
 use dapple_plan::proof::{Answer, Answers, is_to_ask};
 use tokio::time::Instant;
 
+use super::SetRevision;
 use super::io::Io;
-use super::known::VariantsOfRevisions;
-use super::pod::hash_label;
-use super::{Set, SetRevision};
+use super::known::{Sources, VariantsOfRevisions};
 use crate::overriding::WAITING;
 use crate::proof::ask;
-use crate::slim::{Node, Pod};
+use crate::slim::Node;
 
 /// How long questions are asked in one look.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
@@ -39,51 +40,51 @@ pub(super) fn proof_of(answers: &Answers, meaning: &str) -> Proof {
     }
 }
 
-/// Asks whether pods of each variant would be taken. One question for each variant of a revision.
+/// Asks whether pods of each variant would be taken. One question for each variant of the newest revision.
 pub(super) async fn prove(
     io: &Io,
-    set: &Set,
-    (rendered, answers): (&mut VariantsOfRevisions, &mut Answers),
-    update: &SetRevision,
-    (nodes, pods): (&[Arc<Node>], &[Arc<Pod>]),
+    sources: &Sources<'_>,
+    rendered: &mut VariantsOfRevisions,
+    answers: &mut Answers,
 ) -> Result<(), kube::Error> {
-    let (now, begun, name) = (io.env.now().as_second(), Instant::now(), &update.meta.key.name);
+    let (set, nodes, name) = (sources.set, sources.nodes, &sources.update.meta.key.name);
+    let (now, begun) = (io.env.now().as_second(), Instant::now());
     let Some((_, variants)) = rendered.get_mut(name) else { return Ok(()) };
     io.reporter.match_patches(&set.meta.key, variants, nodes);
-    let rendered: Vec<_> = variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
+    let all: Vec<_> = variants.all().iter().filter_map(|known| known.rendering.as_ref().ok()).cloned().collect();
     // What nobody should get any more is not asked for again.
-    answers.retain(|meaning, _| rendered.iter().any(|known| known.meaning == *meaning));
-    let ran: BTreeSet<&str> = pods.iter().map(|pod| hash_label(pod)).collect();
-    let mut due: Vec<_> = rendered.into_iter().filter(|known| is_to_ask(answers, &known.meaning, now)).collect();
+    answers.retain(|meaning, _| all.iter().any(|known| known.meaning == *meaning));
+    let mut due: Vec<_> = all.into_iter().filter(|known| is_to_ask(answers, &known.meaning, now)).collect();
     // Those first that could not be asked last time.
     due.sort_by_key(|known| answers.get(&known.meaning).and_then(Answer::ask_again));
     let pods_api = io.pod_writer(&set.meta.key.namespace);
-    for rendered in due {
+    let mut there = None;
+    for asked in due {
         if begun.elapsed() >= LONGEST_ASKED {
             // A webhook that lets every question run into its timeout must not keep the rest from being done.
             let text = "other pods of the set are being asked for".to_owned();
-            answers.entry(rendered.meaning).or_insert(Answer::None { text, ask_again: now });
+            answers.entry(asked.meaning).or_insert(Answer::None { text, ask_again: now });
             continue;
         }
         let wanted = Wanted {
             set: &set.meta.key.name,
             uid: &set.meta.uid,
             node: "dry-run",
-            template: &rendered.template,
-            hash: &rendered.hash,
+            template: &asked.template,
+            hash: &asked.hash,
             revision: name,
             gates: &[],
             collisions: 0,
         };
-        let answer = match ask(&pods_api, &pod(&wanted), &io.env).await? {
-            // What runs was taken once, and is excused as in admission: so a pod that is lost comes back.
-            Answer::Refused { .. } if ran.contains(&*rendered.hash) => Answer::Taken,
-            answer => answer,
-        };
+        let mut answer = ask(&pods_api, &pod(&wanted), &io.env).await?;
         if matches!(answer, Answer::Refused { .. }) {
-            io.reporter.count_refused(&set.meta.key, variants, &rendered.hash, nodes);
+            let is_there = there.get_or_insert_with(|| sources.meanings_of_pods(rendered)).contains(&asked.meaning);
+            answer = answer.excused(is_there, was_taken(&set.status, &asked.hash));
         }
-        answers.insert(rendered.meaning.clone(), answer);
+        if let (Answer::Refused { .. }, Some((_, variants))) = (&answer, rendered.get_mut(name)) {
+            io.reporter.count_refused(&set.meta.key, variants, &asked.hash, nodes);
+        }
+        answers.insert(asked.meaning.clone(), answer);
     }
     Ok(())
 }

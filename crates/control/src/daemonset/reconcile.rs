@@ -20,7 +20,6 @@ use super::known::current;
 use super::memory::Memory;
 use super::mend::{NEWEST, mend};
 use super::observe::{know, render, take_in, take_news, take_policy};
-use super::proof::prove;
 use super::pull::pull;
 use super::status::{next_status, tell};
 use super::steps::note;
@@ -173,8 +172,7 @@ async fn renew(io: &Io, news: &News, set: &Arc<Set>, memory: &mut Memory) -> Res
     memory.pods.refusals.retain(|name, _| is_there(name));
     memory.pods.collisions.retain(|name, _| is_there(name));
     memory.pods.unchangeable.retain(|uid| pods.iter().any(|pod| pod.meta.uid == *uid));
-    prove(io, set, (&mut memory.view.variants, &mut memory.answers), &update, (&nodes, &pods)).await?;
-    know(io, news, set, memory, (&revisions, &update, &current), (&pods, &nodes));
+    know(io, news, set, memory, (&revisions, &update, &current), (&pods, &nodes)).await?;
     memory.view.set = Some(set.clone());
     memory.view.set_stale((!is_all_owned).then_some(Stale::NotOwned));
     memory.revisions.may_prune = true;

@@ -10,6 +10,7 @@ use super::claim::selects;
 use crate::caches::store::{Change, Store};
 use crate::metrics::Metrics;
 use crate::queue::{Queue, Urgency};
+use crate::signal::Signal;
 use crate::slim::{Key, Node, Pod, Revision, Set, selected};
 
 /// What changed for one set.
@@ -29,6 +30,8 @@ pub(super) struct News {
     queue: Arc<Queue<Key>>,
     metrics: Arc<Metrics>,
     sets: Arc<Store<Set>>,
+    /// The term in which this process leads.
+    leading: Signal,
     state: Mutex<State>,
 }
 
@@ -68,8 +71,8 @@ impl Changes {
 }
 
 impl News {
-    pub(super) fn new(queue: Arc<Queue<Key>>, metrics: Arc<Metrics>, sets: Arc<Store<Set>>) -> Self {
-        Self { queue, metrics, sets, state: Mutex::default() }
+    pub(super) fn new(queue: Arc<Queue<Key>>, metrics: Arc<Metrics>, sets: Arc<Store<Set>>, leading: Signal) -> Self {
+        Self { queue, metrics, sets, leading, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -126,7 +129,9 @@ impl News {
                         state.readers.put(key.clone(), None);
                     }
                 }
-                // A standby, which works on nothing, would keep it for ever.
+                // A standby, which works on nothing, would keep its key and what has changed for ever. A worker that is not
+                // done with it yet may leave something, though: it is looked at once more, whenever that is.
+                None if self.leading.get() == 0 && self.queue.remove(key) => return self.forget(key),
                 None => self.state().readers.remove(key),
             }
             let is_stale = !old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| new.asks_as(old));
@@ -200,5 +205,48 @@ impl News {
                 self.tell(&set, Urgency::Change, |changes| changes.note_node(&key.name));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::daemonset::BACKOFF;
+    use crate::env::{Env, SystemClock};
+    use crate::slim::{Interner, read};
+
+    fn set(name: &str) -> Arc<Set> {
+        let template = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": []}});
+        let set = json!({
+            "metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "1"},
+            "spec": {"selector": {"matchLabels": {"app": "agent"}}, "template": template},
+        });
+        Arc::new(read(&set, &mut Interner::default()).unwrap())
+    }
+
+    #[test]
+    fn a_standby_keeps_nothing_of_sets_that_are_gone() {
+        let (leading, queue) = (Signal::default(), Arc::new(Queue::new(BACKOFF, Env::new(SystemClock, 1))));
+        let news = News::new(queue.clone(), Arc::new(Metrics::new()), Arc::default(), leading.clone());
+        let news = Arc::new(news);
+        let mut tell = news.clone().on_set();
+        let mut come_and_go = |name: &str| {
+            let (key, set) = (Key::new("default", name), Some(set(name)));
+            tell(&Change::Object { key: key.clone(), old: None, new: set.clone(), listed: false });
+            assert!(news.state().changes.contains_key(&key) && queue.depth() > 0);
+            tell(&Change::Object { key, old: set, new: None, listed: false });
+        };
+        for number in 0..3 {
+            come_and_go(&format!("agent-{number}"));
+        }
+        let state = news.state();
+        assert!(state.changes.is_empty() && state.owners.is_empty() && queue.depth() == 0);
+        drop(state);
+        // Whoever leads has more of it to let go of.
+        leading.set(1);
+        come_and_go("agent-3");
+        assert_eq!((news.state().changes.len(), queue.depth()), (1, 1));
     }
 }

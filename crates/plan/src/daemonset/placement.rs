@@ -60,6 +60,15 @@ pub struct Prospect {
     pub is_chosen: bool,
 }
 
+impl Prospect {
+    /// The variant by which the node is one of those that a problem concerns: it should have a pod of it, and nobody can give
+    /// it one, or the API server has not said yet whether it takes it.
+    pub fn troubled(&self) -> Option<usize> {
+        let Given { rendering, can_start, is_unproven, variant, .. } = &self.next;
+        (*can_start && (rendering.is_none() || *is_unproven)).then_some(*variant)
+    }
+}
+
 /// What a node has of the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
@@ -200,6 +209,11 @@ impl Placement {
         let name = prospect.name.clone();
         let holding = self.entries.get(&name).map(|known| known.holding).unwrap_or_default();
         self.replace(&name, Some((prospect, holding)))
+    }
+
+    /// What a node may get.
+    pub fn prospect(&self, name: &str) -> Option<&Prospect> {
+        self.entries.get(name).map(|entry| &entry.prospect)
     }
 
     /// A node is gone. Says what holds for those that this changes something for.

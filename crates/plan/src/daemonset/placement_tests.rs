@@ -55,6 +55,23 @@ fn partition(partition: IntOrString) -> Holdback {
 }
 
 #[test]
+fn a_problem_concerns_nodes_that_should_have_what_they_cannot_be_given() {
+    let with = |change: fn(&mut Given)| {
+        let mut found = node("a", 3);
+        change(&mut found.next);
+        found.troubled()
+    };
+    assert_eq!(with(|_| {}), None);
+    assert_eq!([with(|next| next.rendering = None), with(|next| next.is_unproven = true)], [Some(3); 2]);
+    assert_eq!(with(|next| (next.rendering, next.can_start) = (None, false)), None, "it is for others");
+    // Its health changes nothing of that.
+    let mut placement = placed(Holdback::default(), vec![Prospect { health: Health::Ready, ..node("a", 3) }]);
+    placement.put(Prospect { health: Health::NotReady { since: 0 }, ..node("a", 3) });
+    assert_eq!(placement.prospect("a").map(Prospect::troubled), Some(None));
+    assert_eq!(placement.prospect("b"), None);
+}
+
+#[test]
 fn the_partition_holds_back_the_first() {
     for (number, expected) in [
         (IntOrString::Int(0), "abcd"),

@@ -17,7 +17,7 @@ pub enum Stale {
     Unselected,
     /// A node needs a rendering that no node had before: it has to be shown to the API server first.
     NewRendering,
-    /// A problem concerns a node: how many it concerns is told.
+    /// A problem concerns a node that it did not concern, or does so no more: how many it concerns is told.
     Problem,
     /// A pod was not made, and no watch will tell.
     NotMade,
@@ -39,13 +39,14 @@ pub fn of_pod(is_known: bool, is_selected: bool) -> Option<Stale> {
     }
 }
 
-/// Whether a node that came or changed makes a view stale. `is_new`: no node had its rendering before. `is_problem`: it
-/// cannot be given what it should have. `are_told`: it is told how many nodes problems concern.
+/// Whether a node that came, changed or went makes a view stale. `is_new`: no node had its rendering before. `before` and
+/// `after`: the variant by which it was, and is, one of those that a problem concerns. What else happens to such a node costs
+/// this node: while one patch is wrong, every node that is Ready or is not would cost the fleet.
 #[must_use]
-pub fn of_node(is_new: bool, is_problem: bool, are_told: bool) -> Option<Stale> {
+pub fn of_node(is_new: bool, before: Option<usize>, after: Option<usize>) -> Option<Stale> {
     match () {
         () if is_new => Some(Stale::NewRendering),
-        () if is_problem || are_told => Some(Stale::Problem),
+        () if before != after => Some(Stale::Problem),
         () => None,
     }
 }
@@ -57,9 +58,11 @@ mod tests {
     #[test]
     fn a_pod_or_node_that_is_as_others_were_costs_no_look_at_everything() {
         assert_eq!(of_pod(true, true), None);
-        assert_eq!(of_node(false, false, false), None);
+        assert_eq!([of_node(false, None, None), of_node(false, Some(1), Some(1))], [None; 2]);
         assert_eq!([of_pod(false, true), of_pod(true, false)], [Some(Stale::UnknownLabel), Some(Stale::Unselected)]);
-        assert_eq!(of_node(true, true, true), Some(Stale::NewRendering));
-        assert_eq!([of_node(false, true, false), of_node(false, false, true)], [Some(Stale::Problem); 2]);
+        assert_eq!([of_node(true, None, None), of_node(true, Some(1), Some(2))], [Some(Stale::NewRendering); 2]);
+        for (before, after) in [(None, Some(1)), (Some(1), None), (Some(1), Some(2))] {
+            assert_eq!(of_node(false, before, after), Some(Stale::Problem));
+        }
     }
 }

@@ -1,17 +1,17 @@
 //! What the status of a DaemonSet says: counts, and conditions that people can act on.
 
-use dapple_api::daemonset::{DaemonSetStatus, VariantStatus};
+pub mod variants;
+
+use dapple_api::daemonset::DaemonSetStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::cell::{Mode, Rules};
 use super::desired::Variant;
 use super::fleet::Fleet;
-use super::tally::Tally;
+use crate::proof::Answers;
 
 /// How many nodes a message names.
 const NAMED: usize = 3;
-/// How many variants a status lists: one that has more is not read by people any more.
-const LISTED: usize = 64;
 /// Longest message.
 const LONGEST: usize = 1000;
 /// So many seconds without any progress a rollout has stalled.
@@ -49,6 +49,8 @@ pub struct Facts<'a> {
     pub fleet: &'a Fleet,
     /// What kinds of nodes get at the newest revision.
     pub variants: &'a [Variant],
+    /// What the API server says of them, by what they mean.
+    pub answers: &'a Answers,
     /// Name of the newest revision.
     pub update: &'a str,
     /// What unpatched pods of the newest revision carry as `controller-revision-hash`.
@@ -92,7 +94,7 @@ pub fn status(facts: Facts<'_>, before: &DaemonSetStatus, now: &Time) -> DaemonS
         number_available: Some(number(tally.available)),
         number_unavailable: Some(number(tally.desired - tally.available)),
         conditions: found.into_iter().map(|found| condition(found, facts.generation, before, now)).collect(),
-        variants: variants(facts.variants, fleet.variants()),
+        variants: variants::told(facts, before),
     }
 }
 
@@ -129,23 +131,6 @@ pub fn has_stalled<'a>(before: &DaemonSetStatus, after: &'a DaemonSetStatus) -> 
 
 fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
-}
-
-fn variants(variants: &[Variant], tallies: &[Tally]) -> Vec<VariantStatus> {
-    let told = |(variant, tally): (&Variant, &Tally)| VariantStatus {
-        hash: variant.rendering.as_ref().map_or_else(|_| String::new(), |rendered| rendered.hash.to_string()),
-        patches: variant.patches.iter().map(|place| number(*place)).collect(),
-        rules: variant.rules.iter().map(|place| number(*place)).collect(),
-        desired: number(tally.desired),
-        updated: number(tally.updated),
-        ready: number(tally.ready),
-        available: number(tally.available),
-    };
-    let has_nodes = |(variant, tally): &(&Variant, &Tally)| tally.desired > 0 || variant.rendering.is_err();
-    let mut all: Vec<VariantStatus> = variants.iter().zip(tallies).filter(has_nodes).map(told).collect();
-    all.sort_by(|a, b| (&a.patches, &a.rules).cmp(&(&b.patches, &b.rules)));
-    all.truncate(LISTED);
-    all
 }
 
 /// Kind, whether it holds, reason and message.
@@ -277,6 +262,7 @@ mod tests {
     use crate::health::Health;
 
     const NOW: i64 = 100_000;
+    static NOT_ASKED: Answers = Answers::new();
 
     /// The fleet over these nodes, each of which has a pod that is up, with this hash, made at this time.
     fn fleet(nodes: &[(Prospect, &str, i64)]) -> Fleet {
@@ -311,6 +297,7 @@ mod tests {
         Facts {
             fleet,
             variants: &[],
+            answers: &NOT_ASKED,
             update: "a-2",
             update_hash: "2",
             current: "a-1",

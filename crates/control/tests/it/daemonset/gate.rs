@@ -7,10 +7,10 @@ use dapple_control::install::install_crds;
 use dapple_testbed::progress::Quiet;
 use dapple_testbed::{Cluster, ClusterSpec, Need, Upstream};
 use kube::api::{DynamicObject, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::steps::with_image;
-use super::story::{ByNode, Story, cache, changed, rolling};
+use super::story::{ByNode, Story, cache, changed, rolling, tolerant};
 use crate::support::{Manager, eventually, http_get, manager, manager_with};
 
 pub(super) async fn own_cluster() -> Arc<Cluster> {
@@ -102,9 +102,21 @@ async fn patches_that_fail_are_counted() {
     let manager = manager(&story.cluster, "errors").await;
     let broken =
         json!({"selector": {"matchLabels": {"disk": "large"}}, "patch": {"spec": {"containers": [{"image": "x"}]}}});
-    let set: DynamicObject = serde_json::from_value(story.set("agent:1", json!({"patches": [broken]}))).unwrap();
+    let set = tolerant(story.set("agent:1", json!({"patches": [broken]})));
+    let set: DynamicObject = serde_json::from_value(set).unwrap();
     story.sets.create(&PostParams::default(), &set).await.unwrap();
     story.condition("Degraded", "True", "PatchFailed").await;
     // Per node and try.
-    counted(&manager, ("daemonset_patches_errors_total", "errors"), |count| count > 0).await;
+    let errors = "daemonset_patches_errors_total";
+    counted(&manager, (errors, "errors"), |count| count > 0).await;
+    story.status("the other node is served", |status| status["numberAvailable"] == 1).await;
+    story.nodes_are_seen().await;
+    let before = counter(&http_get(manager.address, "/metrics").await.unwrap().1, errors, "errors");
+    // What happens to nodes otherwise is no further try.
+    for ready in [json!("false"), Value::Null] {
+        story.say_ready(&["small-000".to_owned(), "large-000".to_owned()], ready).await;
+    }
+    story.nodes_are_seen().await;
+    let after = counter(&http_get(manager.address, "/metrics").await.unwrap().1, errors, "errors");
+    assert_eq!(after, before);
 }

@@ -7,6 +7,7 @@ mod complaints;
 mod counts;
 mod down;
 mod events;
+mod excused;
 mod failing;
 mod fields;
 mod forged;

@@ -54,7 +54,7 @@ async fn answers(story: &Story, expected: bool) {
 }
 
 /// Waits until the status, of this generation, says that something is wrong, with all of these.
-async fn complains(story: &Story, parts: &[&str]) {
+pub(super) async fn complains(story: &Story, parts: &[&str]) {
     let is_it = |known: &Value| {
         let message = known["message"].as_str().unwrap_or_default();
         known["type"] == "Degraded" && known["status"] == "True" && parts.iter().all(|part| message.contains(part))
@@ -137,42 +137,4 @@ async fn changes_in_place_and_gates_go_on() {
     story.pods_are("all have more", |seen| seen.values().filter(|pod| pod.cache == "1Ti").count() == 6).await;
     let pods = story.pods.list(&ListParams::default()).await.unwrap();
     assert!(pods.iter().all(|pod| look_at(pod).image == "agent:2" && pod.labels().contains_key("app")));
-}
-
-/// A pod of this hash on a node, as if it had been made before.
-async fn make_pod(story: &Story, node: &str, hash: &Value) {
-    let made = story.sets.get("agent").await.unwrap();
-    let owner = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "DaemonSet", "name": "agent", "uid": made.uid(),
-        "controller": true, "blockOwnerDeletion": true});
-    let labels = json!({"app": "agent", "controller-revision-hash": hash});
-    let pod = json!({
-        "metadata": {"name": "agent-of-before", "ownerReferences": [owner], "labels": labels},
-        "spec": {"nodeName": story.node(node), "containers": [{"name": "agent", "image": "agent:1"}]},
-    });
-    let pod = serde_json::from_value(pod).unwrap();
-    // The namespace's service account comes a moment after the namespace.
-    eventually("the pod is taken", || async {
-        story.pods.create(&PostParams::default(), &pod).await.map_err(|error| error.to_string())
-    })
-    .await;
-}
-
-// As in admission: a typo that was stored before anybody checked must not keep a pod that is lost from coming back.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_runs_is_excused_though_the_api_server_refuses_it_now() {
-    let story = Story::without_nodes("ran-before").await;
-    story.add_nodes("n", 3, json!({})).await;
-    let mut set = story.set("agent:1", json!({}));
-    set["spec"]["template"]["spec"]["containers"][0]["imagePullPolice"] = json!("Never");
-    story.apply(&set).await;
-    complains(&story, &["imagePullPolice"]).await;
-    assert_eq!(story.all_pods().await.len(), 0, "no pod is made of what is refused");
-
-    let status = story.status("the revision is told", |status| status["updateRevision"].is_string()).await;
-    make_pod(&story, "n-000", &status["updateRevision"]).await;
-    let first = story.have_image(3, "agent:1").await;
-    story.condition("Degraded", "False", "AsExpected").await;
-    story.delete_pod(&first["n-000"].name).await;
-    let back = story.pods_are("it is back", |seen| seen.len() == 3 && seen["n-000"].uid != first["n-000"].uid).await;
-    assert_eq!(changed(&first, &back), ["n-000"]);
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::cell::{NodeState, Rank, Rules};
 use super::super::inplace::Difference;
+use super::super::placement::Prospect;
 use super::super::tally::Tally;
 use super::{FORGIVEN, Fleet};
 use crate::mutant::{Mutant, is_on};
@@ -36,6 +37,11 @@ impl Fleet {
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeState> {
         self.cells.get(name).map(|cell| &cell.node)
+    }
+
+    /// What a node may get.
+    pub fn prospect(&self, name: &str) -> Option<&Prospect> {
+        self.placement.prospect(name)
     }
 
     /// What to change of a pod to bring it to another hash.
