@@ -86,7 +86,7 @@ pub(super) async fn settle_newest(
 /// Has the newest revision remember the nodes where a taint drives off the rollout's pod, before it is gone. They count in
 /// this very look already, since the pod or its going was seen; from then on they do for every leader.
 pub(super) async fn note_driven_off(io: &Io, set: &Set, memory: &mut Memory) -> Result<(), kube::Error> {
-    let Some(known) = memory.view.known.as_mut() else { return Ok(()) };
+    let Some(known) = &memory.view.known else { return Ok(()) };
     let nodes = known.fleet.unnoted();
     if nodes.is_empty() {
         return Ok(());
@@ -95,7 +95,7 @@ pub(super) async fn note_driven_off(io: &Io, set: &Set, memory: &mut Memory) -> 
     let is_there = |node: &str| known.fleet.node(node).is_some();
     let annotation = driven_off::written(&revision.driven_off(), &nodes, now, is_there);
     let metadata = json!({
-        "uid": revision.meta.uid, "resourceVersion": revision.meta.version.to_string(),
+        "uid": &*revision.meta.uid, "resourceVersion": revision.meta.version.to_string(),
         "annotations": {DRIVEN_OFF_ANNOTATION: annotation},
     });
     let name = &revision.meta.key.name;
@@ -110,7 +110,9 @@ pub(super) async fn note_driven_off(io: &Io, set: &Set, memory: &mut Memory) -> 
             let key = revision.meta.key.clone();
             io.revisions.wrote(&key, version);
             memory.revisions.wrote(key);
-            known.fleet.noted(&nodes, now.as_second());
+            if let Some(known) = &mut memory.view.known {
+                known.fleet.noted(&nodes, now.as_second());
+            }
             Ok(())
         }
         // It is another one by now: the watch will tell.

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Group;
 use super::application::{Applicant, Applications, Asking, is_served};
+use super::editions::shown;
 use super::guess::{Guesses, NewPod};
 use super::known_editions::KnownEditions;
 use super::owner::{OwnerKey, number_label, ordinal};
