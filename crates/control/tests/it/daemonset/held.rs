@@ -60,28 +60,50 @@ async fn an_outage_and_taints_release_nobody() {
     story.nothing_changes(&first).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_budget_is_a_share_of_the_nodes_that_should_have_a_pod() {
-    let story = Story::without_nodes("share").await;
+const CLOSED: [&str; 4] = ["n-004", "n-005", "n-006", "n-007"];
+
+/// Eight nodes with pods, four of which are closed now; on the others, new pods come up late.
+async fn half_closed(name: &str, quarter: impl Fn(&Story, &str) -> Value) -> Story {
+    let story = Story::without_nodes(name).await;
     story.add_nodes("n", 8, json!({})).await;
-    let quarter = |image: &str| set(&story, image, json!({"maxUnavailable": "25%"}));
-    story.apply(&quarter("agent:1")).await;
+    story.apply(&quarter(&story, "agent:1")).await;
     story.have_image(8, "agent:1").await;
-    let (closed, open) = (names("n", 4..8), names("n", 0..4));
-    for node in &closed {
+    for node in CLOSED {
         taint(&story, node, "example.com/full").await;
     }
     story.status("four should have one", |status| status["desiredNumberScheduled"] == 4).await;
-    let open: Vec<&str> = open.iter().map(String::as_str).collect();
-    story.delay(&open, LONG).await;
-    let untouched = vec!["n-004", "n-005", "n-006", "n-007"];
-    let watched = watch(&story, Invariants { budget: Some(1), most_on_a_node: 1, untouched }).await;
-    story.apply(&quarter("agent:2")).await;
+    story.delay(&["n-000", "n-001", "n-002", "n-003"], LONG).await;
+    story
+}
+
+async fn a_quarter_of_the_open_nodes_is_down() {
+    let quarter = |story: &Story, image: &str| set(story, image, json!({"maxUnavailable": "25%"}));
+    let story = half_closed("share", quarter).await;
+    let watched = watch(&story, Invariants { budget: Some(1), most_on_a_node: 1, untouched: CLOSED.to_vec() }).await;
+    story.apply(&quarter(&story, "agent:2")).await;
     watched.sees_down(1).await;
     tokio::time::sleep(QUIET).await;
     story.release().await;
     story.have_image(4, "agent:2").await;
     assert_eq!(watched.finish().await, (1, 1), "a quarter of four");
+}
+
+async fn a_quarter_of_the_open_nodes_has_two_pods() {
+    let quarter = |story: &Story, image: &str| set(story, image, json!({"maxSurge": "25%"}));
+    let story = half_closed("surge-share", quarter).await;
+    let watched = watch(&story, Invariants { budget: Some(0), most_on_a_node: 2, untouched: CLOSED.to_vec() }).await;
+    story.apply(&quarter(&story, "agent:2")).await;
+    watched.sees_doubled(1).await;
+    tokio::time::sleep(QUIET).await;
+    story.release().await;
+    story.have_image(4, "agent:2").await;
+    assert_eq!(watched.most_doubled().await, 1, "a quarter of four");
+    assert_eq!(watched.finish().await, (0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_is_a_share_of_the_nodes_that_should_have_a_pod() {
+    tokio::join!(a_quarter_of_the_open_nodes_is_down(), a_quarter_of_the_open_nodes_has_two_pods());
 }
 
 /// Has the kubelet of a node been silent for twenty minutes.
