@@ -195,6 +195,31 @@ async fn an_outage_completes_nothing() {
     assert_ne!(story.newest_is_current().await, complete);
 }
 
+/// A node that is not selected loses its pod, of the newest revision. What it had nobody knows once that is gone: it gets the
+/// last complete revision, as every node that the strategy leaves out. Its place is used until then, and no longer.
+async fn a_place_is_used_until_the_next_pod_is_there(story: &Story, mut set: Value) {
+    // No budget keeps anybody.
+    set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = json!(8);
+    story.apply(&set).await;
+    let before = story.have_image(6, "agent:2").await;
+    let hangs = |how: Value| json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": how}}});
+    story.change_pod(&before["a-002"].name, hangs(json!("hang"))).await;
+    story.delete_pod(&before["a-002"].name).await;
+    story.status("it is being replaced", |status| status["numberAvailable"] == 7).await;
+    tokio::time::sleep(QUIET).await;
+    let now = story.all_pods().await;
+    let kept: Vec<&String> = now.iter().filter(|(on, pod)| before[on] == look_at(pod)).map(|(on, _)| on).collect();
+    assert_eq!((now.len(), kept.len()), (8, 8), "no other gets its place: {kept:?}");
+
+    story.change_pod(&before["a-002"].name, hangs(Value::Null)).await;
+    // The last by name of those that are selected and wait.
+    let after = story
+        .pods_are("another has its place", |seen| seen.len() == 8 && changed(&before, seen) == ["a-002", "b-002"])
+        .await;
+    assert_eq!(with_image(&after, "agent:1"), ["a-002", "b-001"]);
+    story.nothing_changes(&after).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_selector_the_partition_says_how_many_get_it_in_all() {
     let story = Story::without_nodes("selector-partition").await;
@@ -224,6 +249,7 @@ async fn with_a_selector_the_partition_says_how_many_get_it_in_all() {
         assert_eq!(with_image(&seen, "agent:2"), expected, "{pool} {partition}");
         story.nothing_changes(&seen).await;
     }
+    a_place_is_used_until_the_next_pod_is_there(&story, set("agent:2", "b", json!(2))).await;
     // Unselected nodes of other revisions use no place: of eight, six get it, wherever the others are.
     story.apply(&set("agent:3", "b", json!(2))).await;
     let last = story.have_image(4, "agent:3").await;
