@@ -150,6 +150,9 @@ fn update_of(spec: &DaemonSetSpec) -> Update {
 }
 
 #[cfg(test)]
+#[path = "daemonset/agreement_properties.rs"]
+mod agreement;
+#[cfg(test)]
 mod tests {
     use dapple_edit::edit::{Change, Edit};
     use dapple_edit::render::hash;

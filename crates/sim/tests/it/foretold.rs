@@ -1,5 +1,7 @@
 //! What `dapple plan` foretells, the controller does, pod by pod: over random fleets, and random changes of a set.
 
+mod course;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,13 +22,23 @@ use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use self::course::{Course, is_bound};
+
 /// So many fleets and changes.
 const SEEDS: u64 = 600;
 /// So long nothing happens before the change that is foretold, and after it.
 const QUIET: Duration = Duration::from_secs(1800);
 
+/// For longer than this nothing is done while a rollout is under way that can go on.
+const PAUSE: Duration = Duration::from_secs(300);
+
 /// How often what was foretold was held against what was done.
 static JUDGED: AtomicU64 = AtomicU64::new(0);
+/// How often that was a rollout over several nodes.
+static FOLLOWED: AtomicU64 = AtomicU64::new(0);
+
+/// By name: UID, node and contents.
+type Pods = BTreeMap<String, (String, String, Value)>;
 
 /// A story of a seed up to one change of the set, over a connection that never fails, with images that harm nobody.
 fn script(seed: u64) -> Script {
@@ -68,9 +80,12 @@ fn harmless(text: &str) -> Value {
 #[derive(Default)]
 struct Foretold {
     told: Option<Forecast>,
-    /// By name: UID, node and contents.
-    pods: BTreeMap<String, (String, String, Value)>,
+    /// Its course, if nothing else was under way then.
+    course: Option<Course>,
+    pods: Pods,
     nodes: BTreeSet<String>,
+    /// When a pod or a node was last written.
+    last: Duration,
     /// What managers have done to pods since, node by node.
     done: Vec<(String, Option<String>)>,
 }
@@ -81,11 +96,13 @@ fn node_of(pod: &Value) -> String {
     if bound.is_empty() { asked_node(pod) } else { bound }.to_owned()
 }
 
-fn pods(server: &Server) -> BTreeMap<String, (String, String, Value)> {
-    let is_its = |pod: &Value| {
-        pod["metadata"]["ownerReferences"][0]["name"] == "agent"
-            && pod["metadata"]["ownerReferences"][0]["apiVersion"] == "apps.kruise.io/v1beta1"
-    };
+/// Whether a pod is the set's.
+fn is_its(pod: &Value) -> bool {
+    pod["metadata"]["ownerReferences"][0]["name"] == "agent"
+        && pod["metadata"]["ownerReferences"][0]["apiVersion"] == "apps.kruise.io/v1beta1"
+}
+
+fn pods(server: &Server) -> Pods {
     let all = server.list("pods");
     let its = all.iter().filter(|pod| is_its(pod));
     its.map(|pod| {
@@ -111,21 +128,32 @@ impl Properties for Foretold {
                 }
             }
             let now = Timestamp::from_second(FIRST_SECOND).unwrap() + write.at;
-            self.told = Some(cluster.forecast(&change.object, Overridden::default(), &Gates::default(), now)?);
+            let told = cluster.forecast(&change.object, Overridden::default(), &Gates::default(), now)?;
             self.pods = pods(server);
+            self.course = (write.at > self.last + PAUSE).then(|| Course::of(&told, &self.pods));
+            if self.course.is_some() {
+                is_bound(&told, &change.object, server)?;
+            }
+            self.told = Some(told);
             self.nodes = server.list("nodes").iter().map(|node| text(&node["metadata"]["name"]).to_owned()).collect();
             self.done.clear();
             return Ok(());
         }
         if change.resource == "nodes" {
             // What was foretold, was foretold for the nodes as they were.
-            self.told = None;
+            (self.told, self.course) = (None, None);
+        }
+        if ["nodes", "pods"].contains(&change.resource) {
+            self.last = write.at;
         }
         let (Some(told), true, "pods") = (&self.told, is_ours, change.resource) else { return Ok(()) };
         // What is done first is what was foretold to be done first.
         let pod = &change.object;
         let name = (change.kind != ChangeKind::Added).then(|| text(&pod["metadata"]["name"]).to_owned());
         let done = (node_of(pod), name);
+        if let Some(course) = self.course.as_mut().filter(|_| is_its(pod)) {
+            course.touch(&done.0, server)?;
+        }
         // Pods are made one after the other, as answers come.
         if done.1.is_some() && self.done.len() < told.ahead.first.len() {
             let mut first = told.ahead.first.iter().filter_map(|action| Some((&*action.node, &**action.pod.as_ref()?)));
@@ -166,7 +194,9 @@ impl Properties for Foretold {
                 return Err(format!("{node}: a pod is made: {has_one}, and was foretold for {:?}", fates.created_on));
             }
         }
-        Ok(())
+        let Some(course) = &self.course else { return Ok(()) };
+        FOLLOWED.fetch_add(u64::from(course.is_over()), Ordering::Relaxed);
+        course.is_told(server)
     }
 }
 
@@ -179,4 +209,6 @@ fn what_is_foretold_is_done() {
     }
     let judged = JUDGED.load(Ordering::Relaxed);
     assert!(judged > SEEDS / 2, "of {SEEDS} changes, {judged} could be judged");
+    let followed = FOLLOWED.load(Ordering::Relaxed);
+    assert!(followed > SEEDS / 20, "of {SEEDS} changes, {followed} rolled out over several nodes");
 }

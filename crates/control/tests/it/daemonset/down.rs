@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::illness::{Course, Illness, SICK};
-use super::story::{Story, changed, is_ready, look_at, rolling, tolerant};
+use super::illness::{Course, Illness, SICK, names_ways_out};
+use super::story::{ByNode, Story, changed, is_ready, look_at, rolling, tolerant};
 use super::watch::{Invariants, watch};
 
 /// How long to look on where nothing may happen.
@@ -24,11 +24,28 @@ fn have(pods: &[(String, Pod)], nodes: &[String], image: &str) -> bool {
     nodes.iter().all(|node| pods.iter().any(|known| is_it(node, known)))
 }
 
+/// Nodes whose pod is another one than it was, or gone.
+fn touched(first: &ByNode, pods: &[(String, Pod)], nodes: &[String]) -> Vec<String> {
+    let is_left = |node: &&String| {
+        let mut here = pods.iter().filter(|(on, _)| on == *node);
+        here.any(|(_, pod)| pod.metadata.uid.as_ref() == Some(&first[*node].uid))
+    };
+    nodes.iter().filter(|node| !is_left(node)).cloned().collect()
+}
+
+/// Has the kubelets of these nodes leave pods where they are whose deletion was asked for, or end them after all.
+async fn hang(story: &Story, pods: &ByNode, nodes: &[String], how: Value) {
+    for node in nodes {
+        let annotations = json!({"testbed.dapple.dev/deletion": how});
+        story.change_pod(&pods[node].name, json!({"metadata": {"annotations": annotations}})).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_nodes_that_were_down_before_hold_up_nobody() {
     let story = Story::without_nodes("thirty-down").await;
-    // By name: the partition holds `back` back, and everybody else comes before `well`, as who is updated last does.
-    for (kind, count) in [("back", 10), ("hang", 10), ("old", 10), ("well", 4)] {
+    // The partition holds `back` back. Of the others, by name alone `old` would be updated first, and `fit` last.
+    for (kind, count) in [("back", 10), ("fit", 4), ("hang", 10), ("old", 10)] {
         story.add_nodes(kind, count, json!({})).await;
     }
     let set = |image: &str, partition: usize| {
@@ -40,42 +57,37 @@ async fn thirty_nodes_that_were_down_before_hold_up_nobody() {
     story.condition("Progressing", "False", "Complete").await;
 
     // Ten with old pods, of which some say that they are not ready; ten whose pods were deleted, and nobody ends them.
-    let (old, hanging, well) = (names("old", 10), names("hang", 10), names("well", 4));
+    let (old, hanging, fit) = (names("old", 10), names("hang", 10), names("fit", 4));
     story.say_ready(&old[..5], json!("false")).await;
     story.say_ready(&old[5..], json!("unknown")).await;
     story.say_ready(&hanging, json!("unknown")).await;
+    hang(&story, &first, &hanging, json!("hang")).await;
     for node in &hanging {
-        let hangs = json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": "hang"}}});
-        story.change_pod(&first[node].name, hangs).await;
         story.delete_pod(&first[node].name).await;
     }
     // What happened before a rollout is told from what happened after by seconds.
     tokio::time::sleep(Duration::from_secs(2)).await;
     story.apply(&set("agent:2", 10)).await;
-    story.every_pod("the others have it", |pods| have(pods, &well, "agent:2")).await;
+    story.every_pod("the others have it", |pods| have(pods, &fit, "agent:2")).await;
     // After all the rest, and no more at once than may be down: then it waits for that one.
-    let is_begun =
-        |(node, pod): &&(String, Pod)| old.contains(node) && look_at(pod).image == "agent:2" && is_ready(pod);
-    story.every_pod("one that is not ready has it", |pods| pods.iter().filter(is_begun).count() == 1).await;
+    story.every_pod("one that is not ready has it", |pods| have(pods, &old[4..5], "agent:2")).await;
+    tokio::time::sleep(QUIET).await;
+    let (now, down) = (story.all_pods().await, [old.as_slice(), &hanging].concat());
+    assert_eq!(touched(&first, &now, &down), ["old-004"], "the last by name of those that can be reached");
 
     // And ten with pods of the revision that an undo returns to.
     let back = names("back", 10);
     story.say_ready(&back, json!("unknown")).await;
     story.apply(&set("agent:1", 0)).await;
-    story.every_pod("the others are back", |pods| have(pods, &well, "agent:1")).await;
-    let now = story.all_pods().await;
-    let is_left =
-        |node: &String| now.iter().any(|(on, pod)| on == node && pod.metadata.uid.as_ref() == Some(&first[node].uid));
-    let silent = || back.iter().chain(&hanging).chain(&old[5..]);
-    assert!(silent().all(is_left), "nothing is done where the kubelet is silent");
-    story.say_ready(&names("back", 10), Value::Null).await;
-    story.say_ready(&old, Value::Null).await;
-    story.say_ready(&hanging, Value::Null).await;
-    for node in &hanging {
-        story
-            .change_pod(&first[node].name, json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": null}}}))
-            .await;
+    story.every_pod("the others are back", |pods| have(pods, &fit, "agent:1")).await;
+    tokio::time::sleep(QUIET).await;
+    let silent = [back.as_slice(), &hanging, &old[5..]].concat();
+    let none: [&str; 0] = [];
+    assert_eq!(touched(&first, &story.all_pods().await, &silent), none, "nothing is done where the kubelet is silent");
+    for nodes in [&back, &old, &hanging] {
+        story.say_ready(nodes, Value::Null).await;
     }
+    hang(&story, &first, &hanging, Value::Null).await;
     story.have_image(34, "agent:1").await;
     story.condition("Progressing", "False", "Complete").await;
 }
@@ -130,9 +142,7 @@ async fn stalled(name: &str, ready: &'static str) -> (Story, Illness) {
     let waits = ["2 of 4 nodes", &story.node(DEAD), ", not Ready since "];
     let message = story.message(("Progressing", "True", "RollingOut"), &waits).await;
     assert!(has_like(&message, &format!("{}: updated 00:00, not Ready since 00:00", story.node(DEAD))), "{message}");
-    for way in ["repair", "delete", "node.kubernetes.io/out-of-service", "maxUnavailable", "undo"] {
-        assert!(message.contains(way), "{way:?} is not in {message}");
-    }
+    names_ways_out(&message);
     // That its pod is available helps nobody.
     story.apply(&set(&story, SICK, 1, 0)).await;
     story.status("it is available", |status| status["numberAvailable"] == 4).await;

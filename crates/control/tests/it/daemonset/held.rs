@@ -60,28 +60,50 @@ async fn an_outage_and_taints_release_nobody() {
     story.nothing_changes(&first).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_budget_is_a_share_of_the_nodes_that_should_have_a_pod() {
-    let story = Story::without_nodes("share").await;
+const CLOSED: [&str; 4] = ["n-004", "n-005", "n-006", "n-007"];
+
+/// Eight nodes with pods, four of which are closed now; on the others, new pods come up late.
+async fn half_closed(name: &str, quarter: impl Fn(&Story, &str) -> Value) -> Story {
+    let story = Story::without_nodes(name).await;
     story.add_nodes("n", 8, json!({})).await;
-    let quarter = |image: &str| set(&story, image, json!({"maxUnavailable": "25%"}));
-    story.apply(&quarter("agent:1")).await;
+    story.apply(&quarter(&story, "agent:1")).await;
     story.have_image(8, "agent:1").await;
-    let (closed, open) = (names("n", 4..8), names("n", 0..4));
-    for node in &closed {
+    for node in CLOSED {
         taint(&story, node, "example.com/full").await;
     }
     story.status("four should have one", |status| status["desiredNumberScheduled"] == 4).await;
-    let open: Vec<&str> = open.iter().map(String::as_str).collect();
-    story.delay(&open, LONG).await;
-    let untouched = vec!["n-004", "n-005", "n-006", "n-007"];
-    let watched = watch(&story, Invariants { budget: Some(1), most_on_a_node: 1, untouched }).await;
-    story.apply(&quarter("agent:2")).await;
+    story.delay(&["n-000", "n-001", "n-002", "n-003"], LONG).await;
+    story
+}
+
+async fn a_quarter_of_the_open_nodes_is_down() {
+    let quarter = |story: &Story, image: &str| set(story, image, json!({"maxUnavailable": "25%"}));
+    let story = half_closed("share", quarter).await;
+    let watched = watch(&story, Invariants { budget: Some(1), most_on_a_node: 1, untouched: CLOSED.to_vec() }).await;
+    story.apply(&quarter(&story, "agent:2")).await;
     watched.sees_down(1).await;
     tokio::time::sleep(QUIET).await;
     story.release().await;
     story.have_image(4, "agent:2").await;
     assert_eq!(watched.finish().await, (1, 1), "a quarter of four");
+}
+
+async fn a_quarter_of_the_open_nodes_has_two_pods() {
+    let quarter = |story: &Story, image: &str| set(story, image, json!({"maxSurge": "25%"}));
+    let story = half_closed("surge-share", quarter).await;
+    let watched = watch(&story, Invariants { budget: Some(0), most_on_a_node: 2, untouched: CLOSED.to_vec() }).await;
+    story.apply(&quarter(&story, "agent:2")).await;
+    watched.sees_doubled(1).await;
+    tokio::time::sleep(QUIET).await;
+    story.release().await;
+    story.have_image(4, "agent:2").await;
+    assert_eq!(watched.most_doubled().await, 1, "a quarter of four");
+    assert_eq!(watched.finish().await, (0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_budget_is_a_share_of_the_nodes_that_should_have_a_pod() {
+    tokio::join!(a_quarter_of_the_open_nodes_is_down(), a_quarter_of_the_open_nodes_has_two_pods());
 }
 
 /// Has the kubelet of a node been silent for twenty minutes.
@@ -173,6 +195,31 @@ async fn an_outage_completes_nothing() {
     assert_ne!(story.newest_is_current().await, complete);
 }
 
+/// A node that is not selected loses its pod, of the newest revision. What it had nobody knows once that is gone: it gets the
+/// last complete revision, as every node that the strategy leaves out. Its place is used until then, and no longer.
+async fn a_place_is_used_until_the_next_pod_is_there(story: &Story, mut set: Value) {
+    // No budget keeps anybody.
+    set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] = json!(8);
+    story.apply(&set).await;
+    let before = story.have_image(6, "agent:2").await;
+    let hangs = |how: Value| json!({"metadata": {"annotations": {"testbed.dapple.dev/deletion": how}}});
+    story.change_pod(&before["a-002"].name, hangs(json!("hang"))).await;
+    story.delete_pod(&before["a-002"].name).await;
+    story.status("it is being replaced", |status| status["numberAvailable"] == 7).await;
+    tokio::time::sleep(QUIET).await;
+    let now = story.all_pods().await;
+    let kept: Vec<&String> = now.iter().filter(|(on, pod)| before[on] == look_at(pod)).map(|(on, _)| on).collect();
+    assert_eq!((now.len(), kept.len()), (8, 8), "no other gets its place: {kept:?}");
+
+    story.change_pod(&before["a-002"].name, hangs(Value::Null)).await;
+    // The last by name of those that are selected and wait.
+    let after = story
+        .pods_are("another has its place", |seen| seen.len() == 8 && changed(&before, seen) == ["a-002", "b-002"])
+        .await;
+    assert_eq!(with_image(&after, "agent:1"), ["a-002", "b-001"]);
+    story.nothing_changes(&after).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_a_selector_the_partition_says_how_many_get_it_in_all() {
     let story = Story::without_nodes("selector-partition").await;
@@ -202,6 +249,7 @@ async fn with_a_selector_the_partition_says_how_many_get_it_in_all() {
         assert_eq!(with_image(&seen, "agent:2"), expected, "{pool} {partition}");
         story.nothing_changes(&seen).await;
     }
+    a_place_is_used_until_the_next_pod_is_there(&story, set("agent:2", "b", json!(2))).await;
     // Unselected nodes of other revisions use no place: of eight, six get it, wherever the others are.
     story.apply(&set("agent:3", "b", json!(2))).await;
     let last = story.have_image(4, "agent:3").await;

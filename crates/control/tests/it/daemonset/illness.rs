@@ -19,6 +19,13 @@ pub(super) const SICK: &str = "agent:sick";
 /// How often the test looks who fell ill.
 const TICK: Duration = Duration::from_millis(100);
 
+/// What somebody can do about a node that is dead for good has to be in what is said of it.
+pub(super) fn names_ways_out(said: &str) {
+    for way in ["repair", "delete", "node.kubernetes.io/out-of-service", "maxUnavailable", "undo"] {
+        assert!(said.contains(way), "{way:?} is not in {said}");
+    }
+}
+
 /// What the image does to a node.
 #[derive(Debug, Clone)]
 pub(super) struct Course {

@@ -1,10 +1,15 @@
 //! A webhook of pods that does not answer: what it would say of a new pod nobody knows, so no pod that works makes room for
 //! one. Everything else goes on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
 use super::steps::with_image;
 use super::story::{Story, changed, look_at, rolling};
@@ -20,10 +25,16 @@ async fn webhooks(story: &Story, kind: &str) -> Api<DynamicObject> {
 
 /// Registers a webhook for new pods of the story whose service is gone, and waits until it is asked.
 async fn register(story: &Story, kind: &str) {
+    let gone = json!({"service": {"name": "webhook-service", "namespace": "left-behind", "path": "/pods"}});
+    register_at(story, kind, gone).await;
+}
+
+/// As [`register`], with a webhook that is served there, or not.
+async fn register_at(story: &Story, kind: &str, server: Value) {
     let webhook = json!({
         "name": WEBHOOK, "failurePolicy": "Fail", "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": story.name}},
-        "clientConfig": {"service": {"name": "webhook-service", "namespace": "left-behind", "path": "/pods"}},
+        "clientConfig": server,
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
     });
     let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -91,6 +102,69 @@ async fn no_working_pod_goes_and_the_rest_goes_on() {
     story.condition("Degraded", "False", "AsExpected").await;
     story.condition("Progressing", "False", "Complete").await;
     watched.finish().await;
+}
+
+/// How long a webhook's server says nothing before it hangs up: long enough for two pods to go meanwhile.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// A webhook's server that answers no call, and how many there were at once.
+#[derive(Default)]
+struct Calls {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Calls {
+    /// Serves for as long as the test runs; returns where.
+    async fn serve(self: &Arc<Self>) -> Value {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let calls = self.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let calls = calls.clone();
+                let now = calls.now.fetch_add(1, Ordering::SeqCst) + 1;
+                calls.most.fetch_max(now, Ordering::SeqCst);
+                tokio::spawn(async move {
+                    tokio::time::sleep(SILENCE).await;
+                    // Before whoever waits knows, and asks for the next one.
+                    calls.now.fetch_sub(1, Ordering::SeqCst);
+                    drop(stream);
+                });
+            }
+        });
+        json!({"url": format!("https://{address}/pods")})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_are_missing_are_tried_one_at_a_time() {
+    let story = Story::new("no-answer-two").await;
+    let set = |image: &str| story.set(image, json!({"updateStrategy": rolling(json!({"maxUnavailable": 6}))}));
+    story.apply(&set("agent:1")).await;
+    let first = story.have_image(6, "agent:1").await;
+    let calls = Arc::new(Calls::default());
+    register_at(&story, "ValidatingWebhookConfiguration", calls.serve().await).await;
+    story.apply(&set("agent:2")).await;
+    complains(&story, &[WEBHOOK]).await;
+    // While the manager waits for the answer to its question: it finds both missing at once.
+    eventually("it asks again", || async {
+        if calls.now.load(Ordering::SeqCst) > 0 { Ok(()) } else { Err("it does not".to_owned()) }
+    })
+    .await;
+    for node in ["small-000", "small-003"] {
+        story.delete_pod(&first[node].name).await;
+    }
+    for node in ["small-000", "small-003"] {
+        story.event(&["cannot be made", WEBHOOK, &story.node(node)]).await;
+    }
+    assert_eq!(calls.most.load(Ordering::SeqCst), 1, "each alone, and no question beside them");
+    let left = story.pods_are("no other goes", |seen| seen.len() == 4).await;
+    assert_eq!(with_image(&left, "agent:1"), ["large-000", "large-001", "small-001", "small-002"]);
+    remove(&story, "ValidatingWebhookConfiguration").await;
+    story.have_image(6, "agent:2").await;
+    story.condition("Progressing", "False", "Complete").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

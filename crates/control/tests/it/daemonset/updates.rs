@@ -49,6 +49,8 @@ async fn a_surge_never_takes_a_node_down() {
     let watched = watch(&story, Invariants { budget: Some(0), most_on_a_node: 2, untouched: vec![] }).await;
     story.apply(&set("agent:2")).await;
     story.have_image(6, "agent:2").await;
+    let doubled = watched.most_doubled().await;
+    assert!(doubled <= 3, "34% of 6, rounded up, and not {doubled}");
     assert_eq!(watched.finish().await, (0, 2), "old and new stood side by side");
 }
 
