@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_a_stateful_set_adds_for_claims_is_there_when_a_rendering_is_proved() {
         let claims = vec!["data".to_owned(), "log".to_owned()];
-        let template = Template { value: Arc::default(), start: 0, min_ready: 0, claims };
+        let template = Template { value: Arc::default(), hash: Arc::from("a"), start: 0, min_ready: 0, claims };
         let added = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
         let bare = template.with_claims(json!({"spec": {"containers": []}}));
         assert_eq!(bare, json!({"spec": {"containers": [], "volumes": [added("data"), added("log")]}}));
