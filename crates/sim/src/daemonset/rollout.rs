@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use dapple_plan::daemonset::driven_off::{self, DRIVEN_OFF_ANNOTATION};
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use serde_json::Value;
 
@@ -104,6 +105,8 @@ pub(super) struct Rollout {
     returned: BTreeMap<String, Duration>,
     /// Nodes that are shunned, with which a manager had begun, and since when.
     shunned: BTreeMap<String, Duration>,
+    /// Nodes that the newest revision says were driven off, and since when it says so.
+    noted: BTreeMap<String, Duration>,
     /// The most that might be under way at once at any time.
     highest: usize,
     /// The most that could be under way at once since no node was ill.
@@ -184,6 +187,13 @@ impl Rollout {
             self.current_name = current.map(|of| name_of(of).to_owned()).unwrap_or_default();
             self.current = set["status"]["currentRevisionNumber"].as_i64().or(current.map(|of| number(of)));
             self.numbers = owned.iter().map(|of| (name_of(of).to_owned(), number(of))).collect();
+            let newest = owned.iter().find(|of| name_of(of) == self.newest.0);
+            let noted =
+                driven_off::read(newest.and_then(|of| of["metadata"]["annotations"][DRIVEN_OFF_ANNOTATION].as_str()));
+            self.noted.retain(|node, _| noted.contains_key(node.as_str()));
+            for node in noted.into_keys() {
+                self.noted.entry(node.to_string()).or_insert(write.at);
+            }
         }
     }
 
@@ -412,9 +422,24 @@ impl Rollout {
             // Whoever sees the pod as it is, and the node as it was, takes it for well.
             let has_turned = self.turned.get(place.name()).is_some_and(|when| *when + write.memory > write.at);
             let may_look_well = has_turned && sets().any(|set| place.is_served(set, write.at));
-            !may_look_well && since.is_some_and(|since| *since + write.memory < write.at || (has_begun && !is_robbed))
+            let counts = since.is_some_and(|since| *since + write.memory < write.at || (has_begun && !is_robbed));
+            (!may_look_well && counts) || self.is_remembered(place, write, asked)
         };
         places.iter().filter(is_known).map(Place::name).filter(|name| *name != node).collect()
+    }
+
+    /// Whether every manager must know that this rollout has had a node shunned: the newest revision says so.
+    fn is_remembered(&self, place: &Place, write: &Write<'_>, asked: &[(Duration, Asked)]) -> bool {
+        let is_since = |when: Option<&Duration>| when.is_some_and(|when| *when > self.began);
+        let noted = self.noted.get(place.name());
+        // An undo gets past it, and where such nodes count for a while only, others may follow.
+        let may_pass = self.current_name == self.newest.0 || asked.iter().any(|(_, asked)| asked.soak.is_some());
+        !may_pass
+            && noted.is_some_and(|since| *since + write.memory < write.at)
+            && is_since(noted)
+            && is_since(self.shunned.get(place.name()))
+            && place.pods.is_empty()
+            && !is_out_of_service(&place.node)
     }
 
     /// No more nodes are under way than may be.

@@ -145,12 +145,15 @@ impl<'r> Teller<'r> {
     /// meanwhile; another revision like that follows, or one that is good, or the one before again.
     fn shunned(&mut self) {
         self.rolling("the partition", json!({"partition": 0, "selector": null, "paused": null}));
+        // Longer than it takes until a node is shunned, and for as long as it is: nothing else would stop the rollout.
+        let patient = json!({"metadata": {"annotations": {SOAK: null}}, "spec": {"minReadySeconds": 60}});
+        self.push(change("waits for a minute, and for ever".into(), patient));
         let before = self.images.last().cloned().unwrap_or_default();
         for _ in 0..self.random.usize(1..3) {
             self.image(format!("agent:shunned-{}", self.images.len()));
             let waits = self.one_of(&[150, 300, 600]);
             self.pass(waits);
-            if self.random.bool() {
+            if self.random.u8(0..3) > 0 {
                 for slot in 0..self.managers {
                     let back_after = Duration::from_millis(self.random.u64(0..60_000));
                     self.push(Event::Kill { slot, back_after });
