@@ -99,7 +99,9 @@ pub(super) fn try_editions(script: &mut Script, random: &mut fastrand::Rng) {
         )
     };
     let weights = ORDER.map(|group| json!({"nodeGroupNames": [group], "weight": 1}));
-    script.setup.extend(ORDER.map(group));
+    script.setup.extend(ORDER.map(&group));
+    // They go with their CRD, if that goes.
+    script.finish.extend(ORDER.map(|name| Event::User(group(name))));
     script.setup.push(named(Pair::Propagation, NAME, &json!({"staticWeightList": weights})));
     script.setup.push(tags());
     script.setup.push(application());
