@@ -49,10 +49,13 @@ pub(crate) fn policy(namespace: &str) -> Value {
             {"nodeGroupNames": ["beijing"], "weight": 1}, {"nodeGroupNames": ["hangzhou"], "weight": 1}]}})
 }
 
-/// Creates objects as one user does, all at the same time.
+/// Creates objects as one user does, all at the same time once the namespaces among them are there.
 pub(crate) async fn create_all(client: &Client, objects: impl Iterator<Item = Value>) {
-    let created = objects.map(|object| async move { dapple_control::install::apply(client, &object).await });
-    join_all(created).await.into_iter().for_each(|done| done.unwrap());
+    let (namespaces, others): (Vec<Value>, Vec<Value>) = objects.partition(|object| object["kind"] == "Namespace");
+    for objects in [namespaces, others] {
+        let created = objects.iter().map(|object| async move { dapple_control::install::apply(client, object).await });
+        join_all(created).await.into_iter().for_each(|done| done.unwrap());
+    }
 }
 
 pub(crate) async fn pods(client: &Client, namespaces: &[String]) -> Vec<Pod> {
