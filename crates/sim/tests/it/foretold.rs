@@ -70,9 +70,10 @@ fn script(seed: u64) -> Script {
     script
 }
 
-/// The same without images that make pods or nodes ill.
+/// The same without images that make pods or nodes ill, or have nodes shunned.
 fn harmless(text: &str) -> Value {
-    let text = text.replace("agent:sick", "agent:fine").replace("agent:lost", "agent:fine").replace("bad", "fine");
+    let harms = ["agent:sick", "agent:lost", "agent:shunned"];
+    let text = harms.iter().fold(text.replace("bad", "fine"), |text, image| text.replace(image, "agent:fine"));
     serde_json::from_str(&text).unwrap()
 }
 
