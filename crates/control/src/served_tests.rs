@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use super::*;
 use crate::caches::{Caches, WatchContext};
 use crate::env::{Env, SystemClock};
-use crate::family::RepairLimits;
+use crate::family::{PoolLimits, RepairLimits};
 use crate::gates::Gates;
-use crate::group::FAMILY;
+use crate::group;
 use crate::signal::Signal;
 use crate::writes::events::Recorder;
+
+const PART: &Part = &group::FAMILY.parts[0];
 
 #[test]
 fn what_another_product_serves_comes_with_the_way_over() {
@@ -37,7 +39,7 @@ fn refusal(code: u16) -> (u16, Value) {
 
 fn crd(labels: &Value) -> (u16, Value) {
     let conditions = json!([{"type": "Established", "status": "True"}]);
-    let name = FAMILY.needs[0].crd();
+    let name = PART.needs[0].crd();
     (200, json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}))
 }
 
@@ -51,7 +53,7 @@ impl Server {
     }
 
     fn answer(&self, path: &str) -> (u16, Value) {
-        let Some(number) = FAMILY.needs.iter().position(|kind| path.ends_with(&kind.crd())) else {
+        let Some(number) = PART.needs.iter().position(|kind| path.ends_with(&kind.crd())) else {
             return refusal(403);
         };
         // All that it needs are looked at together.
@@ -99,6 +101,7 @@ impl Server {
             gates: Gates::default(),
             places: Signal::default(),
             repair: RepairLimits::default(),
+            pool: PoolLimits::default(),
             namespace: Arc::from("dapple-system"),
             workers: 1,
             leading,
@@ -106,7 +109,7 @@ impl Server {
             caches: Caches::new(watches),
             stop: stop.clone(),
         };
-        Served::follow(&FAMILY, &context, &stop)
+        Served::follow(PART, &context, &stop)
     }
 }
 

@@ -36,6 +36,7 @@ use crate::caches::store::Change;
 use crate::failing::Failure;
 use crate::family::ControllerContext;
 use crate::metrics::Metrics;
+use crate::pacer::Pacer;
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Key, Node, Pod};
 use crate::worker::Reconcile;

@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who has to wait for the next turn does so by [`Pacer::turn`].
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     between: Duration,
     next: Mutex<Option<Instant>>,
 }
 
 impl Pacer {
-    pub(super) fn new(between: Duration) -> Self {
+    pub(crate) fn new(between: Duration) -> Self {
         Self { between, next: Mutex::default() }
     }
 
     /// Waits for the next turn.
-    pub(super) async fn turn(&self) {
+    pub(crate) async fn turn(&self) {
         let turn = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = next.unwrap_or_else(Instant::now).max(Instant::now());
