@@ -13,9 +13,11 @@ use crate::family::{Controller, ControllerContext, Family, Part, Started};
 use crate::worker::started;
 
 mod adder;
+mod apps;
 mod cache;
 mod execution;
 mod fights;
+mod kept;
 mod metrics;
 mod nodes;
 mod seen;
@@ -27,6 +29,8 @@ pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 
 use adder::Adder;
+use apps::Applications;
+use dapple_api::pool::{YurtAppDaemonSpec, YurtAppSetSpec};
 use metrics::PoolMetrics;
 use nodes::PoolNodes;
 use standings::Standings;
@@ -36,11 +40,45 @@ use status::{POOL_STATUS, PoolStatuses};
 pub const FAMILY: Family = Family {
     name: "pool",
     is_adoptable: false,
-    parts: &[Part {
-        name: "pool/nodepools",
-        needs: &[&kinds::NODE_POOL],
-        controllers: &[Controller { reads: &[kinds::NODE_POOL.at, kinds::NODE], start }],
-    }],
+    parts: &[
+        Part {
+            name: "pool/nodepools",
+            needs: &[&kinds::NODE_POOL],
+            controllers: &[Controller { reads: &[kinds::NODE_POOL.at, kinds::NODE], start }],
+        },
+        Part {
+            name: "pool/yurtappsets",
+            needs: &[&kinds::YURT_APP_SET, &kinds::REPLACEMENT],
+            controllers: &[Controller {
+                reads: &[
+                    kinds::YURT_APP_SET.at,
+                    kinds::REPLACEMENT.at,
+                    kinds::NODE_POOL.at,
+                    kinds::NODE,
+                    kinds::CONTROLLER_REVISION,
+                    kinds::NATIVE_DEPLOYMENT.at,
+                    kinds::NATIVE_STATEFUL_SET.at,
+                ],
+                start: |context| started(Applications::<YurtAppSetSpec>::start(context), context),
+            }],
+        },
+        Part {
+            name: "pool/yurtappdaemons",
+            needs: &[&kinds::YURT_APP_DAEMON, &kinds::REPLACEMENT],
+            controllers: &[Controller {
+                reads: &[
+                    kinds::YURT_APP_DAEMON.at,
+                    kinds::REPLACEMENT.at,
+                    kinds::NODE_POOL.at,
+                    kinds::NODE,
+                    kinds::CONTROLLER_REVISION,
+                    kinds::NATIVE_DEPLOYMENT.at,
+                    kinds::NATIVE_STATEFUL_SET.at,
+                ],
+                start: |context| started(Applications::<YurtAppDaemonSpec>::start(context), context),
+            }],
+        },
+    ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<PoolMetrics>(),
 };
