@@ -12,7 +12,7 @@ use dapple_plan::room::Requests;
 use tokio::time::Instant;
 
 use super::application::ApplicationKey;
-use super::pacer::Pace;
+use crate::pacer::Pace;
 use super::quiet::Quiet;
 use crate::caches::store::Store;
 use crate::family::RepairLimits;
