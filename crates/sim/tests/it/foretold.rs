@@ -52,7 +52,7 @@ fn script(seed: u64) -> Script {
     // How a revision fares for which nodes are shunned is told last, of a set whose waiting time changes too.
     let shuns = |event: &Event| matches!(event, Event::User(edit) if edit.what.starts_with("waits for a minute"));
     if let Some(place) = script.events.iter().position(|(_, event)| shuns(event)) {
-        script.events.truncate(place.saturating_sub(1));
+        script.events.truncate(place);
     }
     script.events.retain(|(_, event)| is_kept(event));
     let changes: Vec<usize> = (0..script.events.len()).filter(|index| is_change(&script.events[*index].1)).collect();

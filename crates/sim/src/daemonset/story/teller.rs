@@ -144,10 +144,12 @@ impl<'r> Teller<'r> {
     /// A revision that has its nodes tainted for good: their pods are evicted, and none may start. The leader may change
     /// meanwhile; another revision like that follows, or one that is good, or the one before again.
     fn shunned(&mut self) {
-        self.rolling("the partition", json!({"partition": 0, "selector": null, "paused": null}));
         // Longer than it takes until a node is shunned, and for as long as it is: nothing else would stop the rollout.
         let patient = json!({"metadata": {"annotations": {SOAK: null}}, "spec": {"minReadySeconds": 60}});
         self.push(change("waits for a minute, and for ever".into(), patient));
+        // Pods that have been ready for less are not available any more.
+        self.at += Duration::from_secs(150);
+        self.rolling("the partition", json!({"partition": 0, "selector": null, "paused": null}));
         let before = self.images.last().cloned().unwrap_or_default();
         for _ in 0..self.random.usize(1..3) {
             self.image(format!("agent:shunned-{}", self.images.len()));
