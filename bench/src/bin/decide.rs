@@ -23,7 +23,6 @@ use dapple_plan::daemonset::renderings::Renderings;
 use dapple_plan::daemonset::status::{Facts, status};
 use dapple_plan::fit::Node;
 use dapple_plan::health::Health;
-use dapple_plan::proof::Answers;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -226,7 +225,7 @@ fn events(made: &Made) -> anyhow::Result<Duration> {
             break;
         }
     }
-    let (mut last, answers) = (DaemonSetStatus::default(), Answers::new());
+    let mut last = DaemonSetStatus::default();
     let now = Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
     let (result, cost) = cost_of(|| -> anyhow::Result<()> {
         for number in 0..EVENTS {
@@ -238,7 +237,6 @@ fn events(made: &Made) -> anyhow::Result<Duration> {
             let facts = Facts {
                 fleet: &fleet,
                 variants: variants.all(),
-                answers: &answers,
                 update: "agent-new",
                 update_hash: "new",
                 current: "agent-old",

@@ -43,14 +43,14 @@ impl Answer {
         }
     }
 
-    /// What an answer comes to where such an object is there, or was taken before. As in admission, what is there is excused: one
+    /// What an answer comes to where such an object is there, or was before. As in admission, what is there is excused: one
     /// that is lost comes back. What was there is tried where one is missing, and nothing in service is given up for it, so that
     /// it does no harm if what says so is wrong.
     #[must_use]
-    pub fn excused(self, is_there: bool, was_taken: bool) -> Self {
+    pub fn excused(self, is_there: bool, was_there: bool) -> Self {
         match self {
             Self::Refused { .. } if is_there => Self::Taken,
-            Self::Refused { text, ask_again } if was_taken => {
+            Self::Refused { text, ask_again } if was_there => {
                 Self::None { text: format!("it took such pods before, and refuses a dry run now: {text}"), ask_again }
             }
             answer => answer,

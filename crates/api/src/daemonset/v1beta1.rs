@@ -257,9 +257,9 @@ pub struct VariantStatus {
     /// The places of its rules in `spec.overrideRules` of the OverridePolicy that it asks for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<i32>,
-    /// Whether the API server takes such pods, or took them before.
+    /// Whether there has been a pod of it. One that is lost comes back then, though a dry run may be refused by now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<bool>,
+    pub ran: Option<bool>,
     /// Nodes that should run a pod.
     #[serde(default)]
     pub desired: i32,

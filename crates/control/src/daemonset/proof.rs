@@ -15,7 +15,7 @@ use dapple_plan::daemonset::layout::Proof;
 use dapple_plan::daemonset::pod::{Wanted, pod};
 use dapple_plan::daemonset::revision::spec_of;
 use dapple_plan::daemonset::status::Problem;
-use dapple_plan::daemonset::status::variants::was_taken;
+use dapple_plan::daemonset::status::variants::has_run;
 use dapple_plan::fit;
 use dapple_plan::overriding::Overriding;
 use dapple_plan::proof::{Answer, Answers, is_to_ask};
@@ -79,7 +79,7 @@ pub(super) async fn prove(
         let mut answer = ask(&pods_api, &pod(&wanted), &io.env).await?;
         if matches!(answer, Answer::Refused { .. }) {
             let is_there = there.get_or_insert_with(|| sources.meanings_of_pods(rendered)).contains(&asked.meaning);
-            answer = answer.excused(is_there, was_taken(&set.status, &asked.hash));
+            answer = answer.excused(is_there, has_run(&set.status, &asked.hash));
         }
         if let (Answer::Refused { .. }, Some((_, variants))) = (&answer, rendered.get_mut(name)) {
             io.reporter.count_refused(&set.meta.key, variants, &asked.hash, nodes);

@@ -34,7 +34,6 @@ pub(super) fn next_status(io: &Io, set: &Set, memory: &Memory) -> Option<DaemonS
     let facts = Facts {
         fleet: &known.fleet,
         variants: variants.unwrap_or_default(),
-        answers: &memory.answers,
         update: &known.update.meta.key.name,
         update_hash: &known.update.hash(set),
         current: &known.held_at,

@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::cell::{Mode, Rules};
 use super::desired::Variant;
 use super::fleet::Fleet;
-use crate::proof::Answers;
 
 /// How many nodes a message names.
 const NAMED: usize = 3;
@@ -49,8 +48,6 @@ pub struct Facts<'a> {
     pub fleet: &'a Fleet,
     /// What kinds of nodes get at the newest revision.
     pub variants: &'a [Variant],
-    /// What the API server says of them, by what they mean.
-    pub answers: &'a Answers,
     /// Name of the newest revision.
     pub update: &'a str,
     /// What unpatched pods of the newest revision carry as `controller-revision-hash`.
@@ -262,7 +259,6 @@ mod tests {
     use crate::health::Health;
 
     const NOW: i64 = 100_000;
-    static NOT_ASKED: Answers = Answers::new();
 
     /// The fleet over these nodes, each of which has a pod that is up, with this hash, made at this time.
     fn fleet(nodes: &[(Prospect, &str, i64)]) -> Fleet {
@@ -297,7 +293,6 @@ mod tests {
         Facts {
             fleet,
             variants: &[],
-            answers: &NOT_ASKED,
             update: "a-2",
             update_hash: "2",
             current: "a-1",

@@ -39,7 +39,7 @@ async fn run_what_is_refused(story: &Story, nodes: usize) -> ByNode {
     complains(story, &["imagePullPolice"]).await;
     assert_eq!(story.all_pods().await.len(), 0, "no pod is made of what is refused");
     let status = story.status("the revision is told", |status| status["updateRevision"].is_string()).await;
-    assert_eq!(status["variants"][0]["taken"], Value::Null, "{status}");
+    assert_eq!(status["variants"][0]["ran"], Value::Null, "{status}");
     make_pod(story, "n-000", &status["updateRevision"]).await;
     let first = story.have_image(nodes, "agent:1").await;
     story.condition("Degraded", "False", "AsExpected").await;
@@ -73,7 +73,7 @@ async fn what_runs_is_excused_though_the_api_server_refuses_it_now() {
 async fn what_ran_comes_back_under_another_manager_though_no_pod_of_it_is_left() {
     let (story, before) = alone("all-lost").await;
     let first = run_what_is_refused(&story, 3).await;
-    story.status("it is told", |status| status["variants"][0]["taken"] == true).await;
+    story.status("it is told", |status| status["variants"][0]["ran"] == true).await;
     before.end().await;
     for pod in first.values() {
         story.delete_pod(&pod.name).await;
@@ -91,7 +91,7 @@ async fn what_ran_comes_back_under_another_manager_though_no_pod_of_it_is_left()
 async fn what_ran_comes_back_after_a_refusal_that_passes() {
     let (story, _manager) = alone("refused-once").await;
     let first = run_what_is_refused(&story, 1).await;
-    story.status("it is told", |status| status["variants"][0]["taken"] == true).await;
+    story.status("it is told", |status| status["variants"][0]["ran"] == true).await;
     // Nothing but a probe.
     forbid_on(&story, "refused-once", ("", "v1", "pods"), "CREATE", "object.metadata.name == 'probe'").await;
     let other = json!({"metadata": {"name": "other"}, "spec": {"containers": [{"name": "c", "image": "c"}]}});

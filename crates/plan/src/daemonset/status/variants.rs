@@ -1,11 +1,10 @@
-//! What a status says of each variant: counts, and whether the API server takes its pods.
+//! What a status says of each variant: counts, and whether there has been a pod of it.
 
 use dapple_api::daemonset::{DaemonSetStatus, VariantStatus};
 
 use super::super::desired::Variant;
 use super::super::tally::Tally;
 use super::{Facts, number};
-use crate::proof::{Answer, Answers};
 
 /// How many variants a status lists: one that has more is not read by people any more.
 const LISTED: usize = 64;
@@ -16,7 +15,7 @@ pub(super) fn told(facts: Facts<'_>, before: &DaemonSetStatus) -> Vec<VariantSta
         hash: variant.rendering.as_ref().map_or_else(|_| String::new(), |rendered| rendered.hash.to_string()),
         patches: variant.patches.iter().map(|place| number(*place)).collect(),
         rules: variant.rules.iter().map(|place| number(*place)).collect(),
-        taken: is_taken(variant, facts.answers, before).then_some(true),
+        ran: ran(variant, tally, before).then_some(true),
         desired: number(tally.desired),
         updated: number(tally.updated),
         ready: number(tally.ready),
@@ -30,20 +29,15 @@ pub(super) fn told(facts: Facts<'_>, before: &DaemonSetStatus) -> Vec<VariantSta
     all
 }
 
-/// Whether the API server takes such pods, or took them before. Where it has not said so yet, what was told before holds:
-/// whoever leads next may find neither a pod that shows it nor an answer.
-fn is_taken(variant: &Variant, answers: &Answers, before: &DaemonSetStatus) -> bool {
-    let Ok(rendered) = &variant.rendering else { return false };
-    match answers.get(&rendered.meaning) {
-        Some(Answer::Taken) => true,
-        Some(Answer::Refused { .. }) => false,
-        Some(Answer::None { .. }) | None => was_taken(before, &rendered.hash),
-    }
+/// Whether there is a pod of a variant, or was one when that was told last. It stays so when all are lost: whoever leads next
+/// has nothing else to tell it by.
+fn ran(variant: &Variant, tally: &Tally, before: &DaemonSetStatus) -> bool {
+    variant.rendering.as_ref().is_ok_and(|rendered| tally.updated > 0 || has_run(before, &rendered.hash))
 }
 
-/// Whether a status says that pods with this hash were taken.
-pub fn was_taken(status: &DaemonSetStatus, hash: &str) -> bool {
-    status.variants.iter().any(|told| told.taken == Some(true) && told.hash == hash)
+/// Whether a status says that there has been a pod with this hash.
+pub fn has_run(status: &DaemonSetStatus, hash: &str) -> bool {
+    status.variants.iter().any(|told| told.ran == Some(true) && told.hash == hash)
 }
 
 #[cfg(test)]
@@ -55,7 +49,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
-    use super::super::super::cell::Rules;
+    use super::super::super::cell::{PodState, Rules};
     use super::super::super::desired::Variants;
     use super::super::super::fleet::Fleet;
     use super::super::super::placement::{Given, Placement, Prospect};
@@ -80,24 +74,28 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_stays_so_until_it_is_refused() {
+    fn what_has_run_is_told_when_all_pods_are_lost() {
         let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"containers": []}});
         let spec: DaemonSetSpec =
             serde_json::from_value(json!({"selector": {"matchLabels": {"app": "a"}}, "template": template})).unwrap();
-        let mut variants = Variants::new("DaemonSet default/a", (template, &[]), &spec, ("1", 2));
-        variants.of(Node { name: "a", labels: &BTreeMap::<String, String>::new(), taints: &[] });
-        let meaning = variants.unpatched().meaning.clone();
-        let mut fleet = Fleet::new(Rules::default(), Placement::default(), Renderings::default());
-        fleet.put_all(vec![prospect()]);
-        fleet.decide(0);
-        let told = |answer: Option<Answer>, before: &DaemonSetStatus| {
-            let answers: Answers = answer.map(|answer| (meaning.clone(), answer)).into_iter().collect();
+        let variants = |hash: &str| {
+            let mut variants = Variants::new("DaemonSet default/a", (template.clone(), &[]), &spec, (hash, 2));
+            variants.of(Node { name: "a", labels: &BTreeMap::<String, String>::new(), taints: &[] });
+            variants
+        };
+        let told = |hash: &str, pod: Option<&str>, before: &DaemonSetStatus| {
+            let mut fleet = Fleet::new(Rules::default(), Placement::default(), Renderings::default());
+            fleet.put_all(vec![prospect()]);
+            let pod = pod.map(|hash| PodState { name: Arc::from("a-1"), hash: Arc::from(hash), ..PodState::default() });
+            let node: Arc<str> = Arc::from("a");
+            fleet.observe(&Arc::from("a-1"), pod.map(|pod| (&node, pod)));
+            fleet.decide(0);
+            let variants = variants(hash);
             let facts = Facts {
                 fleet: &fleet,
                 variants: variants.all(),
-                answers: &answers,
                 update: "a-1",
-                update_hash: "1",
+                update_hash: hash,
                 current: "a-1",
                 is_paused: false,
                 is_suspended: false,
@@ -107,14 +105,13 @@ mod tests {
             };
             status(facts, before, &Time(jiff::Timestamp::UNIX_EPOCH))
         };
-        let silent = || Some(Answer::None { text: "it is late".into(), ask_again: 5 });
-        let refused = Some(Answer::Refused { text: "no".into(), ask_again: 30 });
-        let never = told(silent(), &DaemonSetStatus::default());
-        assert_eq!((never.variants.len(), was_taken(&never, "1")), (1, false));
-        let taken = told(Some(Answer::Taken), &never);
-        assert!(was_taken(&taken, "1") && !was_taken(&taken, "2"));
-        assert!(was_taken(&told(silent(), &taken), "1") && was_taken(&told(None, &taken), "1"));
-        let lost = told(refused, &taken);
-        assert!(!was_taken(&lost, "1") && !was_taken(&told(silent(), &lost), "1"));
+        let never = told("1", None, &DaemonSetStatus::default());
+        assert_eq!((never.variants.len(), has_run(&never, "1")), (1, false));
+        assert!(!has_run(&told("1", Some("another"), &never), "1"), "that is no pod of it");
+        let ran = told("1", Some("it"), &never);
+        assert!(has_run(&ran, "1") && !has_run(&ran, "2"));
+        let lost = told("1", None, &ran);
+        assert!(has_run(&lost, "1"));
+        assert!(!has_run(&told("2", None, &lost), "2"), "of another rendering it says nothing");
     }
 }
