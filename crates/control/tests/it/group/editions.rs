@@ -73,10 +73,7 @@ async fn a_changed_policy_reaches_running_pods_group_by_group_and_not_on_once_on
     let object = json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
         "metadata": {"name": "registries"}, "spec": site.rules(1)});
     site.place.create(&policies, object).await;
-    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always")});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    let api = site.add_deployment_of_both(json!({"replicas": 5, "template": site.template("Always")})).await;
     site.are_divided([2, 3]).await;
     site.have_registries(&[("beijing1.example", 2), ("hangzhou1.example", 3)]).await;
 

@@ -32,12 +32,6 @@ impl Site {
         configs.patch("groupmanagement-config", &params, &Patch::Apply(config)).await.unwrap();
     }
 
-    fn weights(&self, weights: [i64; 2]) -> Value {
-        let lists = self.groups().into_iter().zip(weights);
-        let lists = lists.map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}));
-        json!({"staticWeightList": lists.collect::<Vec<_>>()})
-    }
-
     async fn config_says(&self, reason: &str) {
         eventually(&format!("the ConfigMap says {reason}"), || async {
             let events: Api<Event> = Api::namespaced(self.client.clone(), "dapple-system");

@@ -50,15 +50,7 @@ impl Watcher {
 
 impl Site {
     pub(super) async fn weigh(&self, weights: [i64; 2]) {
-        let items: Vec<_> = self
-            .groups()
-            .iter()
-            .zip(weights)
-            .map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}))
-            .collect();
-        let policies = self.place.api("groupmanagement.kubeedge.io/v1alpha1", "PropagationPolicy");
-        let patch = json!({"spec": {"staticWeightList": items}});
-        policies.patch("spread", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.patch_policy("PropagationPolicy", "spread", json!({"spec": self.weights(weights)})).await;
     }
 
     pub(super) async fn has_event(&self, reason: &str) {
@@ -163,9 +155,8 @@ async fn moves_are_counted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_that_has_not_helped_is_the_last() {
     let site = Site::new("moving-futile").await;
-    let [beijing, hangzhou] = site.groups();
-    let list = json!([{"nodeGroupNames": [beijing], "weight": 1}, {"nodeGroupNames": [hangzhou], "weight": 19}]);
-    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let [beijing, _] = site.groups();
+    site.place.add_propagation_of("spread", site.weights([1, 19])).await;
     let mut template = site.template("Always");
     template["spec"]["schedulingGates"] = Value::Null;
     let there = json!({"key": "place", "operator": "In", "values": [beijing]});
@@ -198,15 +189,14 @@ impl Site {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_moved_to_nodes_that_take_the_edition_of_their_group() {
     let site = Site::new("moving-editions").await;
-    let [beijing, hangzhou] = site.groups();
+    let [_, hangzhou] = site.groups();
     let nodes: Api<Node> = Api::all(site.client.clone());
     let taint = json!({"spec": {"taints": [{"key": "edge", "effect": "NoSchedule"}]}});
     for number in 0..3 {
         let node = format!("{hangzhou}-{number:03}");
         nodes.patch(&node, &PatchParams::default(), &Patch::Strategic(&taint)).await.unwrap();
     }
-    let list = json!([{"nodeGroupNames": [beijing], "weight": 19}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
-    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    site.place.add_propagation_of("spread", site.weights([19, 1])).await;
     let rule = |cpu: &str| {
         json!({"targetNodeGroup": [hangzhou], "overriders": {"plaintext": [
             {"path": "/spec/tolerations/-", "operator": "add", "value": {"key": "edge", "operator": "Exists"}},
@@ -217,10 +207,7 @@ async fn pods_are_moved_to_nodes_that_take_the_edition_of_their_group() {
     site.place.add_override("registries", tolerates).await;
     let mut template = site.template("Always");
     template["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
-    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    site.add_deployment_of_both(json!({"replicas": 5, "template": template})).await;
     site.are_divided([5, 0]).await;
 
     // Its template does not tolerate the taint, the edition of the group does.
@@ -251,9 +238,8 @@ async fn pods_are_moved_to_nodes_that_take_the_edition_of_their_group() {
 async fn of_many_applications_that_are_moved_to_where_no_pod_becomes_ready_five_lose_one() {
     const APPLICATIONS: usize = 20;
     let site = Site::new("moving-many").await;
-    let [beijing, hangzhou] = site.groups();
-    let list = json!([{"nodeGroupNames": [beijing], "weight": 4}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
-    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let [_, hangzhou] = site.groups();
+    site.place.add_propagation_of("spread", site.weights([4, 1])).await;
     for number in 0..APPLICATIONS {
         let name = format!("web-{number}");
         let mut template = site.template("Always");
@@ -332,10 +318,7 @@ async fn without_their_policy_pods_stay_while_no_node_takes_others() {
     site.place.add_override("registries", rule).await;
     let mut template = site.template("Always");
     template["spec"]["tolerations"] = json!([{"key": "other", "operator": "Exists"}]);
-    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    let api = site.add_deployment_of_both(json!({"replicas": 5, "template": template})).await;
     site.are_divided([2, 3]).await;
 
     let nodes: Api<Node> = Api::all(site.client.clone());

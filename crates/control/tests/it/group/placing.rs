@@ -54,10 +54,15 @@ impl Site {
         ["beijing", "hangzhou"].map(|group| format!("{}-{group}", self.name))
     }
 
+    /// The spec of a PropagationPolicy that gives each of the two groups its weight.
+    pub(super) fn weights(&self, weights: [i64; 2]) -> Value {
+        let lists = self.groups().into_iter().zip(weights);
+        let lists = lists.map(|(group, weight)| json!({"nodeGroupNames": [group], "weight": weight}));
+        json!({"staticWeightList": lists.collect::<Vec<_>>()})
+    }
+
     pub(super) async fn add_policy(&self) {
-        let [beijing, hangzhou] = self.groups();
-        let list = json!([{"nodeGroupNames": [beijing], "weight": 2}, {"nodeGroupNames": [hangzhou], "weight": 3}]);
-        self.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+        self.place.add_propagation_of("spread", self.weights([2, 3])).await;
     }
 
     pub(super) fn template(&self, policy: &str) -> Value {
@@ -69,6 +74,15 @@ impl Site {
         let metadata = json!({"name": "web", "labels": {REQUIRED[0]: "spread"}});
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec});
         (self.place.api(api_version, kind), object)
+    }
+
+    /// A Deployment `web` that asks for both policies, `spread` and `registries`. Its spec is given without the selector.
+    pub(super) async fn add_deployment_of_both(&self, mut spec: Value) -> Api<DynamicObject> {
+        spec["selector"] = json!({"matchLabels": {"app": "web"}});
+        let (api, mut object) = self.application("apps/v1", "Deployment", spec);
+        object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
+        self.place.create(&api, object).await;
+        api
     }
 
     pub(super) async fn pods(&self) -> Vec<Pod> {

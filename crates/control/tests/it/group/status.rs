@@ -116,10 +116,7 @@ async fn policies_say_what_follows_them_and_how_far_that_is() {
 
     let writes =
         [Writes::of(site.policies(spread), "spread").await, Writes::of(site.policies(registries), "registries").await];
-    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always")});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    let api = site.add_deployment_of_both(json!({"replicas": 5, "template": site.template("Always")})).await;
     let divided = |wanted: Vec<(i64, i64)>| {
         move |status: &Value| {
             counts(status) == wanted && status["pending"] == 0 && is(status, "Divided", "True", "AsDesired")

@@ -8,7 +8,6 @@ use dapple_testbed::testing::Observer;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::binding::REQUIRED;
 use super::editions::image;
 use super::placing::{Site, is_ready};
 use super::steady::LONG_ENOUGH;
@@ -68,14 +67,10 @@ async fn pods_that_wait_for_nodes_their_group_had_once_are_made_anew() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrected_edition_reaches_the_pod_that_moves_wait_for() {
     let site = Site::new("stuck-moves").await;
-    let [beijing, hangzhou] = site.groups();
-    let list = json!([{"nodeGroupNames": [beijing], "weight": 19}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
-    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let [_, hangzhou] = site.groups();
+    site.place.add_propagation_of("spread", site.weights([19, 1])).await;
     site.place.add_override("registries", site.registry(&hangzhou, "wrong.example")).await;
-    let spec = json!({"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always")});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    site.add_deployment_of_both(json!({"replicas": 5, "template": site.template("Always")})).await;
     site.are_divided([5, 0]).await;
 
     let cluster = crate::daemonset::cluster().await;
@@ -98,15 +93,12 @@ async fn a_corrected_edition_reaches_the_pod_that_moves_wait_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_corrected_edition_reaches_what_is_down_while_the_workload_rolls_out() {
     let site = Site::new("stuck-rollout").await;
-    let [beijing, hangzhou] = site.groups();
-    let list = json!([{"nodeGroupNames": [beijing], "weight": 19}, {"nodeGroupNames": [hangzhou], "weight": 1}]);
-    site.place.add_propagation_of("spread", json!({"staticWeightList": list})).await;
+    let [beijing, _] = site.groups();
+    site.place.add_propagation_of("spread", site.weights([19, 1])).await;
     site.place.add_override("registries", site.registry(&beijing, "wrong.example")).await;
-    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": site.template("Always"),
+    let spec = json!({"replicas": 3, "template": site.template("Always"),
         "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}});
-    let (api, mut object) = site.application("apps/v1", "Deployment", spec);
-    object["metadata"]["labels"][REQUIRED[1]] = json!("registries");
-    site.place.create(&api, object).await;
+    let api = site.add_deployment_of_both(spec).await;
     site.are_divided([3, 0]).await;
 
     // New pods do not become ready: the rollout waits for its first.
