@@ -77,6 +77,8 @@ pub const FAMILY: Family = Family {
     }],
     gates: &[&NODE_LABEL_PATCHES],
     register: |metrics| _ = metrics.of_family::<PatchMetrics>(),
+    // Nothing is held back for it.
+    tell_off: |_, _| Box::pin(std::future::ready(())),
 };
 
 /// What is said of a set that no look at comes to its end.

@@ -1,11 +1,11 @@
 //! What a family of APIs is, as data: [`crate::families`] has all of them, and the manager runs any.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::kinds::{KindInfo, OwnKind};
+use futures::future::BoxFuture;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,8 @@ pub struct Family {
     pub gates: &'static [&'static Gate],
     /// Makes metrics known that are its alone.
     pub register: fn(&Metrics),
+    /// Tells those who wait for it why it is off. Begun after each look that finds it so, and dropped at the next.
+    pub tell_off: fn(ControllerContext, String) -> BoxFuture<'static, ()>,
 }
 
 /// A controller of a family.
@@ -44,9 +46,9 @@ pub struct Controller {
 /// A controller that has subscribed.
 pub struct Started {
     /// Ends once it has its first full view.
-    pub ready: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub ready: BoxFuture<'static, ()>,
     /// Works until it is stopped, or breaks.
-    pub work: Pin<Box<dyn Future<Output = ()> + Send>>,
+    pub work: BoxFuture<'static, ()>,
 }
 
 /// What the controllers of a family are made of.

@@ -64,6 +64,7 @@ mod steps;
 mod target;
 mod template;
 mod turns;
+mod unserved;
 mod versions;
 mod view;
 mod volumes;
@@ -112,6 +113,7 @@ pub const FAMILY: Family = Family {
     ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<GroupMetrics>(),
+    tell_off: |context, why| Box::pin(unserved::tell_gated(context, why)),
 };
 
 /// What says where pods go; what may ask for policies is read for the bindings too.

@@ -5,6 +5,7 @@
 //! it is served stands in its status, so it is looked at then.
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,6 @@ use crate::caches::store::Change;
 use crate::families::way_over;
 use crate::family::{ControllerContext, Family};
 use crate::install::{find_crd, is_served};
-use crate::metrics::Metrics;
-use crate::retry::Recovery;
 use crate::slim::Crd;
 
 /// How often to look though nothing was told: should the watch not be allowed, or be dead.
@@ -35,9 +34,7 @@ const LOGGED_AS: &str = "dapple_control::family";
 /// Follows the CRDs that a family needs.
 pub(crate) struct Served {
     family: &'static Family,
-    client: Client,
-    recovery: Recovery,
-    metrics: Arc<Metrics>,
+    context: ControllerContext,
     /// One of them has come, changed or gone since it was last looked at.
     changed: Arc<Notify>,
     _crds: Subscription<Crd>,
@@ -55,24 +52,18 @@ impl Served {
                 wake.notify_one();
             }
         };
-        Self {
-            family,
-            client: context.client.clone(),
-            recovery: context.recovery.clone(),
-            metrics: context.metrics.clone(),
-            changed,
-            _crds: context.caches.open().subscribe(stop, on_crd),
-        }
+        Self { family, context: context.clone(), changed, _crds: context.caches.open().subscribe(stop, on_crd) }
     }
 
-    /// Waits until the cluster lets the family be served. `on_look` is told whether the cluster's answer is known.
+    /// Waits until the cluster lets the family be served. `on_look` is told whether the cluster's answer is known; if it is, those
+    /// who wait for the family are told too.
     pub(crate) async fn until_ours(&self, on_look: impl Fn(bool)) {
         let name = self.family.name;
         let mut said = None;
         loop {
-            let known = self.recovery.count();
+            let known = self.context.recovery.count();
             let state = self.state().await;
-            self.metrics.family_serving(name, state == CrdState::Ours);
+            self.context.metrics.family_serving(name, state == CrdState::Ours);
             if state == CrdState::Ours {
                 info!(target: LOGGED_AS, family = name, "served");
                 return;
@@ -81,7 +72,18 @@ impl Served {
             if said.as_ref() != Some(&state) {
                 warn!(target: LOGGED_AS, family = name, "off: {state}");
             }
-            tokio::select! { biased; _ = self.recovery.after(known) => {}, () = self.pause(&state) => {} }
+            let telling = async {
+                if !state.is_unknown() {
+                    (self.family.tell_off)(self.context.clone(), state.to_string()).await;
+                }
+                pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                _ = self.context.recovery.after(known) => {}
+                () = self.pause(&state) => {}
+                () = telling => {}
+            }
             said = Some(state);
         }
     }
@@ -93,7 +95,7 @@ impl Served {
             self.pause(&state).await;
             state = self.state().await;
         }
-        self.metrics.family_serving(self.family.name, false);
+        self.context.metrics.family_serving(self.family.name, false);
     }
 
     /// After a look, until it is time for another.
@@ -109,7 +111,7 @@ impl Served {
     /// How the cluster stands to the family's APIs.
     async fn state(&self) -> CrdState {
         for kind in self.family.needs {
-            match state_of(&self.client, kind.crd()).await {
+            match state_of(&self.context.client, kind.crd()).await {
                 CrdState::Ours => {}
                 other => return other,
             }

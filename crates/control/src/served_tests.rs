@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -13,6 +13,8 @@ use crate::env::{Env, SystemClock};
 use crate::family::RepairLimits;
 use crate::gates::Gates;
 use crate::group::FAMILY;
+use crate::metrics::Metrics;
+use crate::retry::Recovery;
 use crate::signal::Signal;
 use crate::writes::events::Recorder;
 
@@ -23,10 +25,14 @@ fn what_another_product_serves_comes_with_the_way_over() {
     assert!(said.contains(crd) && said.ends_with(&way_over(crd)), "{said}");
 }
 
-/// An API server that lets nobody watch CRDs, and answers for a single one as it is told.
+/// An API server that lets nobody watch CRDs, and answers for a single one as it is told. A pod waits behind the gate.
 struct Server {
     answer: Mutex<(u16, Value)>,
     looks: Mutex<Vec<Instant>>,
+    /// Events: the name of what each is about, its reason, and what it says.
+    told: Mutex<Vec<[String; 3]>>,
+    /// The term in which the process leads that is served.
+    leading: Signal,
 }
 
 fn refusal(code: u16) -> (u16, Value) {
@@ -47,10 +53,22 @@ fn ours() -> (u16, Value) {
 
 impl Server {
     fn new(answer: (u16, Value)) -> Arc<Self> {
-        Arc::new(Self { answer: Mutex::new(answer), looks: Mutex::default() })
+        let (looks, told, leading) = (Mutex::default(), Mutex::default(), Signal::default());
+        Arc::new(Self { answer: Mutex::new(answer), looks, told, leading })
     }
 
-    fn answer(&self, path: &str) -> (u16, Value) {
+    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> (u16, Value) {
+        if path == "/api/v1/pods" {
+            let pod = json!({"metadata": {"name": "waits", "namespace": "here", "uid": "u"},
+                "spec": {"schedulingGates": [{"name": "dapple.dev/group"}], "containers": []}});
+            return (200, json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod]}));
+        }
+        if *method == Method::POST && path == "/api/v1/namespaces/here/events" {
+            let event: Value = serde_json::from_slice(body).unwrap();
+            let told = [&event["involvedObject"]["name"], &event["reason"], &event["message"]];
+            self.told.lock().unwrap().push(told.map(|text| text.as_str().unwrap_or_default().to_owned()));
+            return (201, event);
+        }
         let Some(number) = FAMILY.needs.iter().position(|kind| path.ends_with(&kind.crd())) else {
             return refusal(403);
         };
@@ -71,14 +89,19 @@ impl Server {
         let server = self.clone();
         let client = Client::new(
             tower::service_fn(move |request: Request<Body>| {
-                let (code, answer) = server.answer(request.uri().path());
-                let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
-                async move { answer.map_err(std::io::Error::other) }
+                let server = server.clone();
+                async move {
+                    let (parts, body) = request.into_parts();
+                    let body = body.collect_bytes().await?;
+                    let (code, answer) = server.answer(&parts.method, parts.uri.path(), &body);
+                    let answer = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
+                    Ok::<_, tower::BoxError>(answer?)
+                }
             }),
             "default",
         );
         let (env, stop, metrics) = (Env::new(SystemClock, 1), CancellationToken::new(), Arc::new(Metrics::new()));
-        let (leading, recovery) = (Signal::default(), Recovery::default());
+        let (leading, recovery) = (self.leading.clone(), Recovery::default());
         let recorder =
             Arc::new(Recorder::start(client.clone(), "me".into(), env.clone(), leading.clone(), stop.clone()));
         let watches = WatchContext {
@@ -155,4 +178,22 @@ async fn changes_that_come_together_are_looked_at_once() {
     tokio::select! { () = served.until_ours(|_| {}) => panic!("it is not ours"), () = changes => {} }
     // The last of them may come after the look has begun.
     assert!(matches!(server.pauses()[..], [31] | [31, 1]), "{:?}", server.pauses());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_family_that_is_off_is_told_why_by_the_leader() {
+    let server = Server::new(refusal(404));
+    let served = server.served();
+    let leads = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(*server.told.lock().unwrap(), Vec::<[String; 3]>::new(), "a standby leaves it to the leader");
+        server.leading.set(1);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    };
+    let off = served.until_ours(|is_known| assert!(is_known));
+    tokio::select! { () = off => panic!("it is not installed"), () = leads => {} }
+    let told = server.told.lock().unwrap().clone();
+    let [[name, reason, text]] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((name.as_str(), reason.as_str()), ("waits", "NotServed"));
+    assert!(text.contains(&CrdState::Missing(FAMILY.needs[0].crd()).to_string()), "{text}");
 }

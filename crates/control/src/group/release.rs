@@ -45,7 +45,7 @@ pub async fn release_all(client: &Client, mut on_released: impl FnMut(usize)) ->
 }
 
 /// All pods behind the gate.
-async fn gated(client: &Client) -> Result<Vec<Pod>, Error> {
+pub(super) async fn gated(client: &Client) -> Result<Vec<Pod>, Error> {
     let pods: Api<Pod> = Api::all(client.clone());
     let mut params = ListParams::default().fields("spec.nodeName=,status.phase=Pending").limit(PAGE);
     let mut found = Vec::new();

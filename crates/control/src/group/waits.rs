@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dapple_api::kinds::{KindInfo, POD};
-use dapple_plan::group::why::Why;
+use dapple_plan::group::why::{MOST_TOLD, Why};
 
 use super::application::Asking;
 use super::metrics::GroupMetrics;
@@ -12,9 +12,6 @@ use super::owner::is_gated;
 use crate::caches::store::Store;
 use crate::slim::{Key, Pod};
 use crate::writes::events::{EventType, Recorder, Report};
-
-/// So many pods of an application say why they wait.
-const MOST_TOLD: usize = 20;
 
 /// What was said so far, by application.
 pub(super) struct Waits {

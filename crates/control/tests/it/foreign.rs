@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use dapple_api::group::NodeGroupSpec;
 use dapple_control::install::{find_crd, install_crds};
-use dapple_testbed::ClusterSpec;
 use dapple_testbed::testing::start;
+use dapple_testbed::{Cluster, ClusterSpec};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde_json::json;
 
 use crate::support::{eventually, group, group_has, http_get, kubectl_ok, manager, node};
 
@@ -24,6 +28,9 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
     assert_eq!(foreign, [CRD]);
     assert_eq!(find_crd(&client, CRD).await.unwrap().unwrap(), before, "not one byte of it changed");
 
+    // Nobody else makes it here, and pods need it.
+    kubectl_ok(&cluster, &["create", "serviceaccount", "default"], "");
+    gated(&cluster, "waits");
     let manager = manager(&cluster, "foreign").await;
     eventually("the manager says that the family is off", || async {
         let (_, metrics) = http_get(manager.address, "/metrics").await?;
@@ -31,7 +38,8 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
         if off { Ok(()) } else { Err(metrics) }
     })
     .await;
-    node(&client, "fine", serde_json::json!({"zone": "1"})).await;
+    says_why_it_waits(&client, "waits").await;
+    node(&client, "fine", json!({"zone": "1"})).await;
     let spec =
         NodeGroupSpec { match_labels: BTreeMap::from([("zone".into(), "1".into())]), ..NodeGroupSpec::default() };
     group(&client, "theirs", spec).await;
@@ -43,6 +51,13 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
 
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");
     group_has(&client, "theirs", &["fine"]).await;
+    eventually("the pod is released, since it asks for nothing", || async {
+        let pod =
+            Api::<Pod>::namespaced(client.clone(), "default").get("waits").await.map_err(|error| error.to_string())?;
+        let gates = pod.spec.and_then(|spec| spec.scheduling_gates).unwrap_or_default();
+        if gates.is_empty() { Ok(()) } else { Err(format!("{gates:?}")) }
+    })
+    .await;
     eventually("the manager is ready", || async {
         let (status, text) = http_get(manager.address, "/readyz").await?;
         if status == 200 { Ok(()) } else { Err(text) }
@@ -55,9 +70,32 @@ async fn another_products_crd_is_not_touched_and_its_family_stays_off_until_it_i
         if metrics.contains("dapple_family_serving{family=\"group\"} 0") { Ok(()) } else { Err(metrics) }
     })
     .await;
-    node(&client, "later", serde_json::json!({"zone": "1"})).await;
+    node(&client, "later", json!({"zone": "1"})).await;
+    gated(&cluster, "waits-again");
+    says_why_it_waits(&client, "waits-again").await;
     kubectl_ok(&cluster, &["label", "crd", CRD, "app.kubernetes.io/managed-by=dapple", "--overwrite"], "");
     group_has(&client, "theirs", &["fine", "later"]).await;
     drop(manager);
     cluster.stop().await.unwrap();
+}
+
+/// Makes a pod that waits behind the gate.
+fn gated(cluster: &Cluster, name: &str) {
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+        "schedulingGates": [{"name": "dapple.dev/group"}], "containers": [{"name": "c", "image": "c:1"}]}});
+    kubectl_ok(cluster, &["create", "-n", "default", "-f", "-"], &pod.to_string());
+}
+
+/// Waits until an Event says that nobody places a pod, and why.
+async fn says_why_it_waits(client: &Client, pod: &str) {
+    let events = Api::<Event>::namespaced(client.clone(), "default");
+    let said = eventually(&format!("{pod} says why it waits"), || async {
+        let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+        let is_it = |event: &Event| {
+            event.involved_object.name.as_deref() == Some(pod) && event.reason.as_deref() == Some("NotServed")
+        };
+        all.items.into_iter().find(is_it).and_then(|event| event.message).ok_or_else(|| "no event".to_owned())
+    })
+    .await;
+    assert!(said.contains(&format!("the CRD {CRD} belongs to another product")), "{said}");
 }

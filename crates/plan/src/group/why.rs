@@ -1,9 +1,14 @@
 //! Why pods stay behind the gate, in words.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use super::binding::Pair;
+use super::placing::GATE;
+
+/// So many pods of an application say why they wait.
+pub const MOST_TOLD: usize = 20;
 
 /// Why a pod stays behind the gate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +58,11 @@ pub enum Why {
         /// What the group's nodes have.
         value: String,
     },
+    /// Policies and groups are not served, so that nobody places it.
+    NotServed {
+        /// What is in the way, and what to do about it.
+        text: String,
+    },
 }
 
 impl Why {
@@ -67,6 +77,7 @@ impl Why {
             Self::Unbound { .. } => "WaitingForVolume",
             Self::OutOfReach { .. } => "VolumesOutOfReach",
             Self::Contradiction { .. } => "NodeSelectorContradicts",
+            Self::NotServed { .. } => "NotServed",
         }
     }
 }
@@ -109,6 +120,45 @@ impl fmt::Display for Why {
                 "it waits since no node of its group {group:?} fits it: nodes of the group have {key}={value}, and the pod's own \
                  nodeSelector asks for another value"
             ),
+            Self::NotServed { text } => write!(
+                f,
+                "it waits since nobody takes its scheduling gate {GATE} off: {text}. Until then pods that are made anew come without \
+                 the gate, and go anywhere"
+            ),
         }
+    }
+}
+
+/// Those of some pods that say why they wait where nothing is known of their applications: the first few of each owner.
+#[must_use]
+pub fn telling<P, O: Ord>(pods: impl IntoIterator<Item = P>, owner: impl Fn(&P) -> O) -> Vec<P> {
+    let mut told: BTreeMap<O, usize> = BTreeMap::new();
+    let is_told = |pod: &P| {
+        let told = told.entry(owner(pod)).or_default();
+        *told += 1;
+        *told <= MOST_TOLD
+    };
+    pods.into_iter().filter(is_told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_few_of_each_owner_say_why_they_wait() {
+        let pods: Vec<(char, usize)> = (0..30).flat_map(|number| [('a', number), ('b', number)]).collect();
+        let told = telling(pods, |(owner, _)| *owner);
+        let expected: Vec<(char, usize)> = (0..MOST_TOLD).flat_map(|number| [('a', number), ('b', number)]).collect();
+        assert_eq!(told, expected);
+        assert_eq!(telling([('c', 0)], |(owner, _)| *owner), [('c', 0)]);
+    }
+
+    #[test]
+    fn a_pod_that_nobody_places_names_what_is_in_the_way_and_its_gate() {
+        let why = Why::NotServed { text: "the CRD x is not installed; `install` installs it".to_owned() };
+        assert_eq!(why.reason(), "NotServed");
+        let said = why.to_string();
+        assert!(said.contains(GATE) && said.contains("the CRD x is not installed; `install` installs it. "), "{said}");
     }
 }
