@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dapple_control::daemonset::forecast::{Cluster, Forecast, Overridden};
 use dapple_control::gates::Gates;
-use dapple_plan::fate::Fate;
+use dapple_plan::fate::{Fate, HeldBy};
 use dapple_sim::clock::FIRST_SECOND;
 use dapple_sim::faults::Weather;
 use dapple_sim::object::{asked_node, is_terminating, text};
@@ -28,7 +28,8 @@ use self::course::{Course, is_bound};
 const SEEDS: u64 = 600;
 /// So long nothing happens before the change that is foretold, and after it.
 const QUIET: Duration = Duration::from_secs(1800);
-
+/// The least between two events.
+const BETWEEN: Duration = Duration::from_secs(1);
 /// For longer than this nothing is done while a rollout is under way that can go on.
 const PAUSE: Duration = Duration::from_secs(300);
 
@@ -49,11 +50,6 @@ fn script(seed: u64) -> Script {
         is_change(event)
             || matches!(event, Event::Node(_) | Event::NodeReady { .. } | Event::NodeLost { .. } | Event::Taint { .. })
     };
-    // How a revision fares for which nodes are shunned is told last, of a set whose waiting time changes too.
-    let shuns = |event: &Event| matches!(event, Event::User(edit) if edit.what.starts_with("waits for a minute"));
-    if let Some(place) = script.events.iter().position(|(_, event)| shuns(event)) {
-        script.events.truncate(place);
-    }
     script.events.retain(|(_, event)| is_kept(event));
     let changes: Vec<usize> = (0..script.events.len()).filter(|index| is_change(&script.events[*index].1)).collect();
     let last = changes.get(seed as usize % changes.len().max(1)).copied();
@@ -66,6 +62,12 @@ fn script(seed: u64) -> Script {
             _ => {}
         }
     }
+    // Of two that come at once, the first may be acted on before the second is heard of.
+    let mut last = Duration::ZERO;
+    for (at, _) in &mut script.events {
+        *at = (last + BETWEEN).max(*at);
+        last = *at;
+    }
     let before = script.events.iter().rev().nth(1).map_or(Duration::ZERO, |(at, _)| *at);
     if let Some((at, _)) = script.events.last_mut() {
         *at = before + QUIET;
@@ -75,9 +77,10 @@ fn script(seed: u64) -> Script {
     script
 }
 
-/// The same without images that make pods or nodes ill.
+/// The same without images that make pods or nodes ill, or have nodes shunned.
 fn harmless(text: &str) -> Value {
-    let text = text.replace("agent:sick", "agent:fine").replace("agent:lost", "agent:fine").replace("bad", "fine");
+    let harms = ["agent:sick", "agent:lost", "agent:shunned"];
+    let text = harms.iter().fold(text.replace("bad", "fine"), |text, image| text.replace(image, "agent:fine"));
     serde_json::from_str(&text).unwrap()
 }
 
@@ -181,10 +184,14 @@ impl Properties for Foretold {
         for (name, (node, fate)) in &fates.pods {
             let (uid, _, contents) = &self.pods[name];
             let still = now.get(name).filter(|(known, ..)| known == uid && !is_going(name));
-            let has_other = now.values().any(|(known, on, _)| on == node && known != uid);
+            let others = || now.values().filter(|(known, on, _)| on == node && known != uid);
+            let has_new = || others().any(|(known, ..)| self.pods.values().all(|(before, ..)| before != known));
             let is_so = match fate {
-                Fate::Recreated => still.is_none() && has_other,
-                Fate::Removed | Fate::Moved => still.is_none() && !has_other,
+                Fate::Recreated => still.is_none() && others().next().is_some(),
+                // In a surge it may be one of two.
+                Fate::Removed | Fate::Moved => still.is_none() && !has_new(),
+                // That is so for now, where others were under way.
+                Fate::HeldBack(HeldBy::Budget) if self.course.is_none() => true,
                 Fate::InPlace => still.is_some_and(|(_, _, now)| now != contents),
                 Fate::Waits | Fate::HeldBack(_) | Fate::LeftAlone => still.is_some_and(|(_, _, now)| now == contents),
             };
