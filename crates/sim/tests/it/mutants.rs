@@ -9,18 +9,17 @@ const SEEDS: u64 = 3_000;
 
 /// Where mistakes that few seeds notice were found last: looked at first, since hunting for them from the start takes
 /// minutes. A seed that does not notice any more costs that time; then put the one that is printed here.
-const FOUND_BY: [(Mutant, Scenario, u64); 23] = [
-    (Mutant::BurstIgnored, DAEMON_SET, 366),
+const FOUND_BY: [(Mutant, Scenario, u64); 22] = [
+    (Mutant::BurstIgnored, DAEMON_SET, 1349),
     (Mutant::DrivenOffForgotten, DAEMON_SET, 71),
-    (Mutant::DoubtDropped, DAEMON_SET, 1438),
+    (Mutant::DoubtDropped, DAEMON_SET, 195),
     (Mutant::FailureForgotten, DAEMON_SET, 72),
-    (Mutant::FirstListSkipped, DAEMON_SET, 788),
+    (Mutant::FirstListSkipped, DAEMON_SET, 1271),
     (Mutant::HashRestarts, DAEMON_SET, 61),
     (Mutant::HurriesInVain, DAEMON_SET, 114),
-    (Mutant::LabelsIgnored, DAEMON_SET, 133),
-    (Mutant::LeaderForLife, DAEMON_SET, 474),
+    (Mutant::LeaderForLife, DAEMON_SET, 273),
     (Mutant::SelectorAlone, DAEMON_SET, 589),
-    (Mutant::StraysLeft, DAEMON_SET, 117),
+    (Mutant::StraysLeft, DAEMON_SET, 346),
     (Mutant::BudgetPerGroup, GROUP, 323),
     (Mutant::EndedKeepSeats, GROUP, 191),
     (Mutant::FirstNotAlone, GROUP, 1862),
