@@ -20,10 +20,10 @@ const FIELD_MANAGER: &str = "dapple-install";
 /// So often an object is applied again for which the API server had no time.
 const REPEATS: usize = 3;
 /// How long the API server may take to serve a new kind.
-const SERVED_WITHIN: Duration = Duration::from_secs(120);
+const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A namespace that is being deleted is waited for no longer.
-const GONE_WITHIN: Duration = Duration::from_secs(120);
+const GONE_WITHIN: Duration = Duration::from_secs(300);
 
 /// Why something could not be installed.
 #[derive(Debug, thiserror::Error)]
