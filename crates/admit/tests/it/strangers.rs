@@ -186,6 +186,16 @@ async fn only_who_shows_a_certificate_is_answered() {
     );
 }
 
+/// Of the two seconds that a question may take, so much is not to be spent waiting for a processor: if it is, others on this
+/// machine have the rest, and the question says nothing of strangers.
+const STARVED: Duration = Duration::from_millis(500);
+
+/// How long this thread, which does everything here, has waited for a processor so far.
+fn waited() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').nth(1).unwrap().parse().unwrap())
+}
+
 /// As many questions as the API server can take, all at once and new each time, from strangers at the same address as the one
 /// who makes a mistake.
 #[tokio::test]
@@ -218,9 +228,17 @@ async fn a_crowd_of_strangers_gets_no_mistake_through() {
         .collect();
     tokio::time::sleep(SHORT).await;
     let mut honest = served.connect(1, None).await.unwrap();
+    let is_found = |answer: &str| answer.starts_with("http/1.1 200") && !answer.ends_with("\r\n\r\n0");
     for _ in 0..5 {
-        let answer = ask(&mut honest, "POST", "/judge", b"typo").await.unwrap();
-        assert!(answer.starts_with("http/1.1 200") && !answer.ends_with("\r\n\r\n0"), "it passed: {answer}");
+        let mut answer = String::new();
+        for _ in 0..10 {
+            let before = waited();
+            answer = ask(&mut honest, "POST", "/judge", b"typo").await.unwrap();
+            if is_found(&answer) || waited() - before < STARVED {
+                break;
+            }
+        }
+        assert!(is_found(&answer), "it passed: {answer}");
     }
     strangers.into_iter().for_each(|stranger| stranger.abort());
 }
