@@ -23,7 +23,7 @@ const REPEATS: usize = 3;
 const SERVED_WITHIN: Duration = Duration::from_secs(300);
 
 /// A namespace that is being deleted is waited for no longer.
-const GONE_WITHIN: Duration = Duration::from_secs(300);
+const GONE_WITHIN: Duration = Duration::from_secs(120);
 
 /// Why something could not be installed.
 #[derive(Debug, thiserror::Error)]

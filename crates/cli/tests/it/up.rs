@@ -53,7 +53,7 @@ fn status_is(state: &Path, is_right: impl Fn(&Value) -> bool) {
         if status.status.success() && is_right(&view) {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(300), "after five minutes still {view}{}", text(&status.stderr));
+        assert!(begun.elapsed() < Duration::from_secs(120), "after two minutes still {view}{}", text(&status.stderr));
         std::thread::sleep(Duration::from_millis(200));
     }
 }
