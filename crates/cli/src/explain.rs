@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use dapple_api::group::REQUIRED_PROPAGATION_LABEL;
+use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{Inquiry, Stand};
 use dapple_view::explain::ExplainView;
@@ -79,7 +80,12 @@ async fn of_pod(sources: &Sources, namespace: &str, name: &str) -> anyhow::Resul
         (None, None) => vec![pod.clone()],
     };
     let is_led = live::is_led(&live.client).await;
-    let story = sources.next.story(&Inquiry { pod: &pod, owners: &owners, pods: &pods, is_led });
+    let story_by =
+        |claims: &Claims| sources.next.story(&Inquiry { pod: &pod, owners: &owners, pods: &pods, is_led, claims });
+    let mut story = story_by(&Claims::new());
+    if !story.unread.is_empty() {
+        story = story_by(&live::claims(&live.client, namespace, &story.unread).await);
+    }
     let has_policy = story.stand != Stand::Anywhere;
     let story = StoryView::new(&format!("{namespace}/{name}"), story);
     let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str) else { return Ok((story, None)) };

@@ -1,12 +1,18 @@
 //! Reading what planning needs from a cluster.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use anyhow::Context;
 use dapple_admit::gate::placer::Placer;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
 use dapple_api::kinds::{self, KindInfo};
 use dapple_control::daemonset::forecast::Cluster;
 use dapple_control::env::Env;
+use dapple_control::group::read_claims;
+use dapple_control::writes::client::in_words;
 use dapple_plan::fate::Pod;
+use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{World, kind_name};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -136,6 +142,17 @@ pub(crate) async fn pods_controlled_by(client: &Client, namespace: &str, owner: 
     })
     .await?;
     Ok(pods)
+}
+
+/// What PersistentVolumeClaims say of nodes. Nothing, if whoever asks may not read them: that is told.
+pub(crate) async fn claims(client: &Client, namespace: &str, asked: &BTreeSet<Arc<str>>) -> Claims {
+    match read_claims(client, namespace, asked.clone()).await {
+        Ok(claims) => claims,
+        Err(error) => {
+            note(&format!("warning: volumes are not taken into account: {}", in_words(&error)));
+            Claims::new()
+        }
+    }
 }
 
 /// What controls an object.

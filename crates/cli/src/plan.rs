@@ -7,6 +7,7 @@ use dapple_api::daemonset::DaemonSet;
 use dapple_control::daemonset::forecast::{Cluster, Forecast, Overridden};
 use dapple_control::gates::Gates;
 use dapple_plan::fate::{Fates, fates, is_changed, is_same_base};
+use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::Plan;
 use dapple_plan::world::{Divided, World};
 use dapple_view::plan::PlanView;
@@ -137,7 +138,11 @@ async fn fates_of(
     };
     let before = before.unwrap_or(plan);
     let mut fates = fates(before, plan, &live::on_nodes(&pods));
-    let divided = next.divided(&plan.object, &pods);
+    let mut divided = next.divided(&plan.object, &pods, &Claims::new());
+    if let Some(unread) = divided.as_ref().map(|divided| &divided.unread).filter(|unread| !unread.is_empty()) {
+        let claims = live::claims(&live.client, &plan.object.namespace, unread).await;
+        divided = next.divided(&plan.object, &pods, &claims);
+    }
     // A rollout makes all pods anew, and those go where they belong.
     if let Some(divided) = divided.as_ref().filter(|_| is_same_base(before, plan)) {
         fates.settle(&divided.moves);

@@ -75,6 +75,7 @@ pub(crate) use application::is_served;
 pub use gatekeeper::{Admission, Gatekeeper, IsRefused, Made};
 pub(crate) use policy::Policy;
 pub use release::release_all;
+pub use volumes::read_claims;
 
 use binding::Bindings;
 use costs::Costs;

@@ -3,6 +3,7 @@
 mod divided;
 pub(crate) mod read;
 mod story;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -166,6 +166,7 @@ async fn pods_say_why_they_wait_and_where_they_should_be() {
     let placed: Vec<&String> = told.iter().filter(|shown| shown.contains("is where it belongs, in group za")).collect();
     assert_eq!(placed.len(), 1, "{told:?}");
     the_plan_says_the_same(kubeconfig, &deployment);
+    volumes_come_before_seats(&client, kubeconfig).await;
 }
 
 fn the_plan_says_the_same(kubeconfig: &Path, deployment: &Value) {
@@ -183,4 +184,53 @@ fn the_plan_says_the_same(kubeconfig: &Path, deployment: &Value) {
         plans[0]["pods"]["each"].as_array().unwrap().iter().filter(|pod| pod["fate"] == "moved").collect();
     assert_eq!((moved.len(), &moved[0]["to"]), (1, &json!("zb")));
     assert_eq!(plans[0]["spread"]["groups"][0]["current"], 2);
+}
+
+/// Of a pod with a volume that can be used in the second group only, which by its seat would be in the first.
+async fn volumes_come_before_seats(client: &Client, kubeconfig: &Path) {
+    let volume = json!({"name": "data", "persistentVolumeClaim": {"claimName": "data"}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {"name": "pinned", "namespace": "default", "labels": {REQUIRED: "spread", BINDING: "spread"}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "pinned"}}, "template": {
+            "metadata": {"labels": {"app": "pinned"}}, "spec": {"terminationGracePeriodSeconds": 0, "volumes": [volume],
+                "schedulingGates": [{"name": GROUP}], "containers": [{"name": "c", "image": "web:1"}]}}}});
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "pinned",
+            "resources": {"requests": {"storage": "1Gi"}}}});
+    for object in [&set, &claim] {
+        apply(client, object).await.unwrap();
+    }
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let name = eventually("a pod", || async {
+        let found = pods.list(&ListParams::default().labels("app=pinned")).await.map_err(|error| error.to_string())?;
+        found.items.first().map(ResourceExt::name_any).ok_or_else(|| "none".to_owned())
+    })
+    .await;
+    let says = async |part: &str| {
+        eventually(part, || async {
+            let (_, shown) = run(kubeconfig, &["explain", &format!("pod/{name}")]);
+            if shown.contains(part) { Ok(()) } else { Err(shown) }
+        })
+        .await;
+    };
+    says("WaitingForVolume: it waits until its PersistentVolumeClaim \"data\" is bound").await;
+    let here = json!({"key": "zone", "operator": "In", "values": ["zb"]});
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pinned"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/data"},
+            "persistentVolumeReclaimPolicy": "Retain", "storageClassName": "pinned",
+            "claimRef": {"namespace": "default", "name": "data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}}});
+    apply(client, &volume).await.unwrap();
+    says("waits behind the scheduling gate for group zb").await;
+    let opened = json!({"metadata": {"labels": {GROUP: "zb"}},
+        "spec": {"schedulingGates": null, "nodeSelector": {"zone": "zb"}}});
+    pods.patch(&name, &PatchParams::default(), &Patch::Merge(opened)).await.unwrap();
+    says("is where it belongs, in group zb").await;
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pinned.json");
+    std::fs::write(&file, set.to_string()).unwrap();
+    let (code, shown) = run(kubeconfig, &["plan", "-f", file.to_str().unwrap()]);
+    assert!(shown.contains("za 1 (now 0), zb 0 (now 1)") && shown.contains("pods: 1 left alone\n"), "{shown}");
+    assert_eq!(code, Some(0), "{shown}");
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::division::Division;
 use dapple_plan::group::repair::{Facts, Move, Next, PodState, Stage, misplaced, next};
+use dapple_plan::group::volumes::Reach;
 use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ use super::policy::Policy;
 use super::repair::{ECHO, HELD, Looked, NO_TARGET, Repairs};
 use super::steps::{Attempt, Eviction};
 use super::view::{Settled, View};
-use super::volumes::{Reach, Volumes};
+use super::volumes::Volumes;
 
 /// Of so many pods that are to be moved it is asked which volumes they have.
 const MOST_ASKED: usize = 10;

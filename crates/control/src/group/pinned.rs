@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dapple_plan::group::division::Division;
 use dapple_plan::group::repair::{PodState, misplaced};
+use dapple_plan::group::volumes::{Claims, Reach};
 
 use super::repair::Repairs;
-use super::volumes::{Claims, Reach, Volumes};
+use super::volumes::Volumes;
 use crate::caches::store::Store;
 use crate::slim::{Key, Pod};
 

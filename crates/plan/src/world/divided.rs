@@ -1,6 +1,7 @@
 //! Workloads whose pods a policy divides, beside the pods that there are.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use dapple_api::group::REQUIRED_PROPAGATION_LABEL;
 use dapple_api::kinds;
@@ -8,9 +9,11 @@ use serde_json::Value;
 
 use super::World;
 use super::read::{labels_of, text};
+use super::volumes::Volumes;
 use crate::group::division::Division;
 use crate::group::repair::{MOVED, PodState, counts, misplaced};
 use crate::group::standing::{Around, is_live, state_of};
+use crate::group::volumes::Claims;
 use crate::variant::ObjectName;
 
 /// How the pods of a workload are divided now.
@@ -20,6 +23,8 @@ pub struct Divided {
     pub current: Vec<(String, usize)>,
     /// The pods that are not where they belong, and will be moved.
     pub moves: Vec<Moved>,
+    /// Claims of which nothing is known, of pods that may be where they belong after all.
+    pub unread: BTreeSet<Arc<str>>,
 }
 
 /// A pod that is not where it belongs.
@@ -35,8 +40,8 @@ pub struct Moved {
 
 impl World {
     /// How a workload's pods are divided now, by its policy in this world. None if no policy divides them. Pods of several revisions
-    /// are not moved before the rollout is over.
-    pub fn divided(&self, object: &ObjectName, pods: &[Value]) -> Option<Divided> {
+    /// are not moved before the rollout is over. Volumes come before seats, as far as claims are known.
+    pub fn divided(&self, object: &ObjectName, pods: &[Value], claims: &Claims) -> Option<Divided> {
         let workload = self.natives.get(object)?;
         let group = text(workload, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
         let kind = kinds::find_native(group, text(workload, "/kind"))?.at;
@@ -50,14 +55,20 @@ impl World {
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let (groups, selector_of) = (self.groups(), |group: &str| self.selector_of_group(group));
         let live: Vec<&Value> = pods.iter().filter(|pod| is_live(pod)).collect();
-        let states: Vec<PodState> = {
+        let mut states: Vec<PodState> = {
             let owner_kind = kind.kind;
             let around = Around { division: &division, groups: &groups, selector_of: &selector_of, owner_kind, start };
             live.iter().map(|pod| state_of(pod, &around)).collect()
         };
         let revisions: BTreeSet<String> = live.iter().map(|pod| revision_of(pod)).collect();
         let is_moved = revisions.len() <= 1 && MOVED.contains(&kind.kind);
-        let moves = if is_moved { misplaced(&mut division, &states) } else { Vec::new() };
+        let mut volumes = Volumes::new(self, (&groups, division.groups()), claims);
+        let moves = if is_moved {
+            volumes.pin(&mut division, &mut states, &live);
+            misplaced(&mut division, &states)
+        } else {
+            Vec::new()
+        };
         let name = |group: usize| division.groups()[group].to_string();
         let moves = moves.iter().map(|known| {
             let state = &states[known.pod];
@@ -67,7 +78,7 @@ impl World {
         let moves = moves.collect();
         let current = counts(&mut division, &states);
         let current = division.groups().iter().zip(current).map(|(group, (pods, _))| (group.to_string(), pods));
-        Some(Divided { current: current.collect(), moves })
+        Some(Divided { current: current.collect(), moves, unread: volumes.unread })
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::World;
 use super::read::{labels_of, text};
+use super::volumes::Volumes;
 use crate::fit::Fit;
 use crate::group::binding::{Check, Pair, check_override, check_propagation};
 use crate::group::division::Division;
@@ -16,6 +17,7 @@ use crate::group::editions::Editions;
 use crate::group::placing::{Decision, GATE, Known, Placing, PodFacts, PodRule, selector};
 use crate::group::repair::{Facts, MOVED, Next, PodState, ROLLOUT_MAX, misplaced, next};
 use crate::group::standing::{Around, is_gated, is_live, is_rolling_out, number_label, state_of};
+use crate::group::volumes::Claims;
 use crate::group::workload::Groups;
 use crate::native;
 use crate::variant::ObjectName;
@@ -31,6 +33,8 @@ pub struct Inquiry<'a> {
     pub pods: &'a [Value],
     /// Whether a manager leads that places pods.
     pub is_led: bool,
+    /// What is known of PersistentVolumeClaims.
+    pub claims: &'a Claims,
 }
 
 /// How a pod stands.
@@ -61,6 +65,16 @@ pub struct Story {
     pub belongs: Option<String>,
     /// Why, or what is waited for: a word in CamelCase for programs, and a sentence.
     pub reasons: Vec<(&'static str, String)>,
+    /// Claims of which nothing is known, though they may make it another story.
+    pub unread: BTreeSet<Arc<str>>,
+}
+
+impl Story {
+    /// Of a pod of which nothing is known but how it stands.
+    fn of(stand: Stand) -> Self {
+        let (group, belongs, reasons, unread) = (None, None, Vec::new(), BTreeSet::new());
+        Self { stand, policy: None, group, belongs, reasons, unread }
+    }
 }
 
 /// The policy of a pod, as far as it is there.
@@ -116,7 +130,7 @@ impl World {
         labels: &BTreeMap<String, String>,
     ) -> Story {
         let group = inquiry.pod["metadata"]["labels"][GATE].as_str().map(str::to_owned);
-        let mut story = Story { stand: Stand::Placed, policy: None, group, belongs: None, reasons: Vec::new() };
+        let mut story = Story { group, ..Story::of(Stand::Placed) };
         let Some((policy, mut division)) =
             asked.propagation.and_then(|policy| Some((policy, Division::of(&policy.spec)?)))
         else {
@@ -128,9 +142,10 @@ impl World {
         let start = owner.and_then(|owner| owner.pointer("/spec/ordinals/start")).and_then(Value::as_u64);
         let start = start.and_then(|start| usize::try_from(start).ok()).unwrap_or(0);
         let owner_kind = owner.map_or("", |owner| text(owner, "/kind"));
-        let states: Vec<PodState> = {
+        let live: Vec<&Value> = inquiry.pods.iter().filter(|pod| is_live(pod)).collect();
+        let mut states: Vec<PodState> = {
             let around = Around { division: &division, groups: &groups, selector_of: &selector_of, owner_kind, start };
-            inquiry.pods.iter().filter(|pod| is_live(pod)).map(|pod| state_of(pod, &around)).collect()
+            live.iter().map(|pod| state_of(pod, &around)).collect()
         };
         let own = text(inquiry.pod, "/metadata/name");
         if is_gated(inquiry.pod) {
@@ -138,6 +153,9 @@ impl World {
             self.waiting(&mut story, inquiry, policy, asked, (owner_kind, start));
             return story;
         }
+        let mut volumes = Volumes::new(self, (&groups, division.groups()), inquiry.claims);
+        volumes.pin(&mut division, &mut states, &live);
+        story.unread = volumes.unread;
         let state = states.iter().find(|state| &*state.name == own);
         if let Some(state) = state {
             let stands = state.group.or(state.near.first().copied());
@@ -185,7 +203,7 @@ impl World {
         live.sort_by_key(|pod| pod["metadata"]["labels"][GATE].is_null());
         placing.expect(live.iter().map(|pod| Arc::from(text(pod, "/metadata/name"))));
         let groups = self.groups();
-        for pod in live {
+        for pod in &live {
             tell(&mut placing, pod, &groups, (owner_kind, start));
         }
         let listed = placing.groups().to_vec();
@@ -198,18 +216,22 @@ impl World {
             Editions::of(name, &[Arc::new((*spec).clone())], &listed, template)
         });
         let editions = editions.unwrap_or_default();
+        let mut volumes = Volumes::new(self, (&groups, &listed), inquiry.claims);
+        let (allowed, mut unbound) = volumes.of_waiting(live.into_iter().filter(|pod| is_gated(pod)));
+        story.unread = volumes.unread;
         let are_kept = inquiry.owners.is_empty() || owner_kind == "Job";
         let decided = placing.decide(&Known {
             selector_of: &|group| self.selector_of_group(group),
             suits: &|edition| editions.suits(&listed, edition),
             unrendered: &editions.unrendered,
-            allowed: &BTreeMap::new(),
+            allowed: &allowed,
             // Which group it gets by range may differ where its own is full; that it gets one does not.
             has_room: &|_, _, _| true,
             are_kept,
         });
         let own = text(inquiry.pod, "/metadata/name");
-        match decided.into_iter().find(|(pod, _)| **pod == *own).map(|(_, decision)| decision) {
+        let decided = decided.into_iter().find(|(pod, _)| **pod == *own);
+        match decided.map(|(_, decision)| unbound.remove(own).map_or(decision, Decision::Wait)) {
             Some(Decision::Wait(why)) => story.reasons.push((why.reason(), why.to_string())),
             Some(Decision::Place(placement)) => {
                 story.belongs = Some(placement.group.to_string());
@@ -305,7 +327,7 @@ fn tell(placing: &mut Placing, pod: &Value, groups: &Groups, (owner_kind, start)
 
 /// A pod of no policy.
 fn anywhere(inquiry: &Inquiry<'_>) -> Story {
-    let mut story = Story { stand: Stand::Anywhere, policy: None, group: None, belongs: None, reasons: Vec::new() };
+    let mut story = Story::of(Stand::Anywhere);
     if is_gated(inquiry.pod) {
         story.stand = Stand::Gated;
         let text = "nothing asks where it goes: the gate is about to be taken off";
@@ -337,7 +359,7 @@ fn held(inquiry: &Inquiry<'_>, application: &Value, pair: Pair, policy: &str, as
     let stand = if is_waiting { Stand::Gated } else { Stand::Placed };
     let group = inquiry.pod["metadata"]["labels"][GATE].as_str().map(str::to_owned);
     let text = if is_waiting { why } else { format!("it stays as it is; {why}") };
-    Story { stand, policy: None, group, belongs: None, reasons: vec![("WaitingForPolicy", text)] }
+    Story { group, reasons: vec![("WaitingForPolicy", text)], ..Story::of(stand) }
 }
 
 /// Why a pod that is placed has no node, where its group selects its nodes by other labels than when it was placed.

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::group::volumes::Claimed;
 use crate::world::Moved;
 
 const REQUIRED: &str = "groupmanagement.kubeedge.io/required-propagationpolicy";
@@ -65,7 +66,7 @@ fn pod(name: &str, group: Option<&str>, node: Option<&str>) -> Value {
 }
 
 fn story(world: &World, pods: &[Value], owners: &[Value]) -> Story {
-    world.story(&Inquiry { pod: &pods[0], owners, pods, is_led: true })
+    world.story(&Inquiry { pod: &pods[0], owners, pods, is_led: true, claims: &Claims::new() })
 }
 
 fn reasons(story: &Story) -> Vec<&'static str> {
@@ -89,7 +90,9 @@ fn a_gated_pod_says_what_it_waits_for() {
         (found.stand, found.belongs.as_deref(), reasons(&found)),
         (Stand::Gated, Some("b"), vec!["BeingPlaced"])
     );
-    let unled = world.story(&Inquiry { pod: &pods[0], owners: &owners(BINDING), pods: &pods, is_led: false });
+    let (owners_of_pods, claims) = (owners(BINDING), Claims::new());
+    let unled = Inquiry { pod: &pods[0], owners: &owners_of_pods, pods: &pods, is_led: false, claims: &claims };
+    let unled = world.story(&unled);
     assert_eq!(reasons(&unled), ["BeingPlaced", "NoLeader"]);
 
     world.add(&policy(json!([{"nodeGroupNames": ["nowhere"], "weight": 1}]), json!({}))).expect("it is read");
@@ -172,7 +175,7 @@ fn a_misplaced_pod_says_where_it_should_be_and_what_holds_it_back() {
     );
     assert_eq!(reasons(&found), ["ToBeMoved"]);
     let object = ObjectName { kind: "Deployment".to_owned(), namespace: "default".to_owned(), name: "web".to_owned() };
-    let divided = world.divided(&object, &pods).expect("it is divided");
+    let divided = world.divided(&object, &pods, &Claims::new()).expect("it is divided");
     assert_eq!(divided.current, [("a".to_owned(), 2), ("b".to_owned(), 0)]);
     let moved = Moved { pod: "p".to_owned(), from: Some("a".to_owned()), to: "b".to_owned() };
     assert_eq!(divided.moves, [moved], "as explained");
@@ -184,6 +187,51 @@ fn a_misplaced_pod_says_where_it_should_be_and_what_holds_it_back() {
     rolling[1]["status"]["updatedReplicas"] = 1.into();
     let held = reasons(&story(&world, &pods, &rolling));
     assert_eq!(held, ["Suspended", "Protected", "RollingOut"]);
+}
+
+/// Has a pod use a claim `data-p`.
+fn with_claim(mut pod: Value) -> Value {
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-p"}}]);
+    pod
+}
+
+/// That claim is bound to a volume of this place.
+fn bound_in(place: &str) -> Claims {
+    let term = json!({"matchExpressions": [{"key": "place", "operator": "In", "values": [place]}]});
+    Claims::from([("data-p".into(), Claimed::Terms(vec![term]))])
+}
+
+#[test]
+fn a_pod_belongs_where_its_volumes_are() {
+    let (world, owners) = (world(), owners(BINDING));
+    let pods = [with_claim(pod("p", Some("a"), Some("a1"))), pod("q", Some("a"), Some("a2"))];
+    let object = ObjectName { kind: "Deployment".to_owned(), namespace: "default".to_owned(), name: "web".to_owned() };
+    let judged = |claims: &Claims| {
+        let found = world.story(&Inquiry { pod: &pods[0], owners: &owners, pods: &pods, is_led: true, claims });
+        let divided = world.divided(&object, &pods, claims).expect("it is divided");
+        assert_eq!(found.unread, divided.unread);
+        (found.stand, found.belongs, divided.moves.len(), found.unread)
+    };
+    let named = BTreeSet::<Arc<str>>::from(["data-p".into()]);
+    assert_eq!(judged(&Claims::new()), (Stand::Misplaced, Some("b".to_owned()), 1, named));
+    assert_eq!(judged(&bound_in("a")), (Stand::Placed, None, 0, BTreeSet::new()));
+    assert_eq!(judged(&bound_in("b")).0, Stand::Misplaced, "its volume can be used there");
+}
+
+#[test]
+fn a_gated_pod_goes_where_its_volumes_are() {
+    let (world, owners) = (world(), owners(BINDING));
+    // By its seat it would go to the first group.
+    let pods = [with_claim(pod("p", None, None)), pod("q", Some("b"), Some("b1"))];
+    let judged = |claims: &Claims| {
+        let found = world.story(&Inquiry { pod: &pods[0], owners: &owners, pods: &pods, is_led: true, claims });
+        (found.belongs.clone(), reasons(&found), found.unread.len())
+    };
+    assert_eq!(judged(&Claims::new()), (Some("a".to_owned()), vec!["BeingPlaced"], 1));
+    assert_eq!(judged(&bound_in("b")), (Some("b".to_owned()), vec!["BeingPlaced"], 0));
+    assert_eq!(judged(&bound_in("nowhere")), (None, vec!["VolumesOutOfReach"], 0));
+    let unbound = Claims::from([("data-p".into(), Claimed::Unbound)]);
+    assert_eq!(judged(&unbound), (None, vec!["WaitingForVolume"], 0));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use dapple_plan::group::volumes::Reach;
 use dapple_plan::group::why::Why;
 use dapple_plan::room::Requests;
 use serde_json::Value;
@@ -13,7 +14,7 @@ use super::super::editions::EditionsOfOwner;
 use super::super::gates::whole;
 use super::super::owner::OwnerKey;
 use super::super::rooms::Rooms;
-use super::super::volumes::{Reach, Volumes};
+use super::super::volumes::Volumes;
 use super::{Placements, Waiting};
 
 /// Of so many pods it is asked in one look where their volumes are.
