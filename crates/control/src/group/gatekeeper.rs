@@ -322,7 +322,8 @@ impl Gatekeeper {
         if self.applications.has_pods_changed([kind, owner]) {
             let available = Availability { min_ready: template.min_ready, now: self.env.now().as_second() };
             let pods = || pods_of_application(&self.applications, self.applications.pods(), namespace, application);
-            self.turns.hold(&application.meta.uid, policy, pods, available, of_groups);
+            let of_template = (&application.meta.uid, &template.hash);
+            self.turns.hold_lately(of_template, policy, pods, available, of_groups);
         }
     }
 
