@@ -129,6 +129,10 @@ mutants! {
     FirstNotAlone,
     /// Groups get another edition in the wrong order.
     OrderForgotten,
+    /// Pods that are well get another edition while their workload rolls out.
+    RolloutDisturbed,
+    /// What has not helped is done again at once.
+    FutileForgotten,
     /// Pods that are restarted where they run do not count against PodDisruptionBudgets.
     RestartsUncounted,
 }

@@ -4,6 +4,7 @@ mod asking;
 mod binding;
 mod crowd;
 mod editions;
+mod halted;
 mod moves;
 mod placing;
 pub mod properties;
@@ -12,6 +13,7 @@ pub mod script;
 mod seats;
 mod targets;
 mod trial;
+mod vain;
 mod workloads;
 
 pub(crate) use seats::{is_live, owner_of};

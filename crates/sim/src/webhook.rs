@@ -44,6 +44,9 @@ pub fn admit(sim: &Sim, request: &Request<Vec<u8>>) -> Option<Request<Vec<u8>>> 
     if *request.method() != Method::POST || !request.uri().path().ends_with("/pods") {
         return None;
     }
+    if is_hidden(sim, request.body()) {
+        return None;
+    }
     let version = match sim.call_fate()? {
         CallFate::Lost => return None,
         CallFate::Fine => sim.server.version(),
@@ -52,6 +55,12 @@ pub fn admit(sim: &Sim, request: &Request<Vec<u8>>) -> Option<Request<Vec<u8>>> 
     let mut admitted = request.clone();
     *admitted.body_mut() = answer((&sim.server, version), sim.makes_pods(), request.body())?;
     Some(admitted)
+}
+
+/// Whether a pod is never shown to the webhook.
+fn is_hidden(sim: &Sim, body: &[u8]) -> bool {
+    let Some(label) = sim.with_world(|world| world.habits().hides) else { return false };
+    serde_json::from_slice::<Value>(body).is_ok_and(|pod| pod["metadata"]["labels"][label].is_string())
 }
 
 /// The pod as a replica with this view changes it.

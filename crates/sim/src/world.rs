@@ -67,6 +67,8 @@ pub struct Habits {
     pub makes_pods_from: Option<Duration>,
     /// How pods may be moved.
     pub repair: RepairLimits,
+    /// Pods with this label are never shown to the webhook.
+    pub hides: Option<&'static str>,
 }
 
 impl Habits {
@@ -86,6 +88,7 @@ impl Habits {
             makes_pods_from: None,
             // Soon enough to be seen in the time of a run.
             repair: RepairLimits { after: Duration::from_secs(1), per_minute: 1_000 },
+            hides: None,
         }
     }
 }

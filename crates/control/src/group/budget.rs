@@ -226,7 +226,8 @@ impl Budget {
     pub(super) fn futile(&self, at: &ApplicationKey, step: Step, now: &Stage) -> Option<(Stage, Duration)> {
         let last = self.memory().last.get(&(at.clone(), step)).cloned();
         let (before, since) = last.filter(|(before, _)| !before.has_helped(now))?;
-        Some((before, FUTILE.saturating_sub(since.elapsed()))).filter(|(_, rest)| !rest.is_zero())
+        let rest = FUTILE.saturating_sub(since.elapsed());
+        (!rest.is_zero() && !is_on(Mutant::FutileForgotten)).then_some((before, rest))
     }
 }
 

@@ -15,6 +15,7 @@ use dapple_plan::group::rollout::{EditionName, Facts, Next, PodEdition};
 use dapple_plan::group::running::{Way, has_images, images, way};
 use dapple_plan::health::Health;
 use dapple_plan::inplace::{STATE_ANNOTATION, Target, changed_at};
+use dapple_plan::mutant::{Mutant, is_on};
 use serde_json::{Value, json};
 
 use super::application::{ApplicationKey, Asking};
@@ -93,6 +94,9 @@ impl Wanted {
 /// What is done next while the workload makes other pods, or more or fewer: what is down may be given its edition, and nothing else is
 /// touched. One that is ready, and not yet for long enough to be available, is about to be what the workload waits for.
 fn next_while_changing(view: &View, facts: &Facts, pods: &[Arc<Pod>]) -> Next {
+    if is_on(Mutant::RolloutDisturbed) {
+        return facts.next();
+    }
     let is_meant = |number: usize| view.has(&pods[number]) && pods[number].ready_since.is_none();
     facts.next_down(is_meant).filter(|_| view.has_own_template()).unwrap_or(Next::Wait)
 }

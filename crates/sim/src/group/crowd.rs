@@ -60,7 +60,7 @@ fn weights(group: &str) -> Value {
 }
 
 /// All pods of a group get a tag.
-fn rules(group: &str, tag: &str) -> Value {
+pub(super) fn rules(group: &str, tag: &str) -> Value {
     json!([{"targetNodeGroup": [group], "overriders": {"imageOverrider": [
         {"component": "Tag", "operator": "replace", "value": tag}]}}])
 }
@@ -181,8 +181,9 @@ impl Crowd {
             let is_other = before.is_some_and(|before| before["spec"] != object["spec"]);
             self.changed = Some(write.at).filter(|_| is_other).or(self.changed);
         }
-        if write.change.resource == LEASES && name == LEASE {
-            self.elected(write);
+        if is_elected(write) {
+            // It leads from now on at the soonest.
+            self.leads_since.insert(write.actor, write.at);
         }
         let Some(application) = object["metadata"]["labels"][LABEL].as_str() else { return Ok(()) };
         if write.change.resource != "pods" {
@@ -199,15 +200,6 @@ impl Crowd {
             self.lost.values_mut().for_each(|lost| _ = lost.remove(application));
         }
         Ok(())
-    }
-
-    /// Whoever comes to hold the lease leads from now on at the soonest.
-    fn elected(&mut self, write: &Write<'_>) {
-        let holder = |lease: &Value| lease["spec"]["holderIdentity"].clone();
-        let now = holder(&write.change.object);
-        if write.change.previous.as_deref().map(holder).as_ref() != Some(&now) && now == write.actor.to_string() {
-            self.leads_since.insert(write.actor, write.at);
-        }
     }
 
     /// A manager takes away a pod that is well, or restarts it.
@@ -246,8 +238,18 @@ impl Crowd {
     }
 }
 
+/// Whether a manager comes to hold the lease.
+pub(super) fn is_elected(write: &Write<'_>) -> bool {
+    let holder = |lease: &Value| lease["spec"]["holderIdentity"].clone();
+    let (lease, before) = (&write.change.object, write.change.previous.as_deref());
+    write.change.resource == LEASES
+        && lease["metadata"]["name"] == LEASE
+        && before.map(holder).as_ref() != Some(&holder(lease))
+        && holder(lease) == write.actor.to_string()
+}
+
 /// Whether a pod that was well is taken away, or gets another image.
-fn is_disturbed(write: &Write<'_>, before: &Value) -> bool {
+pub(super) fn is_disturbed(write: &Write<'_>, before: &Value) -> bool {
     let pod = &write.change.object;
     let images = |pod: &Value| -> Vec<Value> {
         list(&pod["spec"]["containers"]).iter().map(|container| container["image"].clone()).collect()

@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 
 use super::asking::Asking;
 use super::crowd::Crowd;
+use super::halted::Halted;
 use super::moves::Moves;
 use super::replaced::Replaced;
 use super::script::NAMES;
 use super::seats::Seats;
 use super::targets::Targets;
 use super::trial::{self, Trial};
+use super::vain::Vain;
 use super::{GROUPS, binding, editions, placing};
 use crate::object::{list, text};
 use crate::server::{ChangeKind, Server};
@@ -47,6 +49,10 @@ pub struct GroupProperties {
     crowd: Crowd,
     /// How one application gets other editions.
     trial: Trial,
+    /// What is not done while a rollout halts.
+    halted: Halted,
+    /// What is not done since it does not help.
+    vain: Vain,
 }
 
 impl Properties for GroupProperties {
@@ -71,6 +77,8 @@ impl Properties for GroupProperties {
         self.asking.see(write);
         self.crowd.see(write, server)?;
         self.trial.see(write, server)?;
+        self.halted.see(write, server)?;
+        self.vain.see(write)?;
         if write.change.resource == "pods" {
             let uid = text(&write.change.object["metadata"]["uid"]);
             if !self.bound.contains_key(uid) && write.change.object["spec"]["nodeName"].is_string() {

@@ -50,6 +50,15 @@ pub fn script(seed: u64) -> Script {
     if random.u8(0..10) == 0 {
         super::trial::try_editions(&mut script, &mut random);
     }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x7661_696e);
+    if random.u8(0..20) == 0 {
+        super::vain::move_in_vain(&mut script);
+    }
+    // The last: its events come after those of all others.
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x0068_616c);
+    if random.u8(0..20) == 0 {
+        super::halted::halt(&mut script, &mut random);
+    }
     script
 }
 

@@ -25,7 +25,7 @@ use crate::sim::{Actor, Write};
 use crate::webhook::{controller_of, resource_of};
 
 /// A request that was under way for longer may come from a manager that has given it up, or leads no more.
-const STRAGGLER: Duration = Duration::from_secs(9);
+pub(super) const STRAGGLER: Duration = Duration::from_secs(9);
 
 /// Pods that are divided together: those of one revision of their controller, or of nobody's that ask for one policy.
 pub(crate) type Owner = (String, String);

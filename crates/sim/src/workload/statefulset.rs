@@ -52,6 +52,9 @@ pub(super) fn sync(view: &View<'_>, set: &Value) {
             return;
         }
     }
+    if set["spec"]["updateStrategy"]["type"] == "OnDelete" {
+        return;
+    }
     for (_, pod) in pods.range(start..start + wanted).rev() {
         let is_old = pod["metadata"]["labels"][REVISION] != revision;
         if is_old && !is_terminating(pod) {
