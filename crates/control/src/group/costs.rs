@@ -15,7 +15,7 @@ use dapple_plan::group::binding::Pair;
 use dapple_plan::group::costs::{DELETION_COST, SEAT, Seated, cost_of, has_own_cost, reseated, seat_of};
 use dapple_plan::group::division::Division;
 use dapple_plan::group::placing::{GATE, PodRule};
-use dapple_plan::group::repair::{PodState, misplaced};
+use dapple_plan::group::repair::{Move, PodState, misplaced};
 use k8s_openapi::api::core::v1;
 use kube::Client;
 use kube::api::{Api, Patch};
@@ -25,6 +25,7 @@ use tracing::info;
 
 use super::BACKOFF;
 use super::application::{Applicant, ApplicationKey, Applications, is_served};
+use super::metrics::GroupMetrics;
 use super::owner::{OwnerKey, is_gated, is_live, number_label, pods_of};
 use super::pacer::{Pace, Pacer};
 use super::policy::Policy;
@@ -44,6 +45,8 @@ use crate::writes::outcome::{Outcome, Writer};
 
 /// How soon to look again where our view is behind.
 const ECHO: Duration = Duration::from_secs(1);
+/// How soon to look again where volumes may keep pods where they are: nobody tells that this was found out.
+const FOUND_OUT: Duration = Duration::from_secs(30);
 /// Pods get other costs once nothing of what they follow from has changed for so long.
 const SETTLED: Duration = Duration::from_secs(5);
 /// Between two writes of costs.
@@ -56,6 +59,7 @@ pub(super) struct Costs {
     client: Client,
     own_namespace: Arc<str>,
     recorder: Arc<Recorder>,
+    counted: Arc<GroupMetrics>,
     applications: Arc<Applications>,
     propagations: Subscription<Policy<PropagationPolicySpec>>,
     stores: Stores,
@@ -111,6 +115,7 @@ impl Costs {
             client: context.client.clone(),
             own_namespace: context.namespace.clone(),
             recorder: context.recorder.clone(),
+            counted: context.metrics.of_family::<GroupMetrics>(),
             propagations: context.caches.open().subscribe(&context.stop, on_policy),
             applications,
             stores,
@@ -169,15 +174,30 @@ impl Costs {
         Some(SETTLED.saturating_sub(now.duration_since(known.1))).filter(|rest| !rest.is_zero())
     }
 
-    /// The seats that pods of an owner get by a policy in place of those that they have. None while some are misplaced, or wait.
-    fn changes(&self, pods: &[Arc<Pod>], policy: &Policy<PropagationPolicySpec>) -> Vec<(Arc<str>, usize)> {
-        let Some(mut division) = Division::of(&policy.spec) else { return Vec::new() };
+    /// The seats that pods of an owner get by a policy in place of those that they have. While some are misplaced, or wait, how the
+    /// look ends.
+    fn changes(
+        &self,
+        pods: &[Arc<Pod>],
+        policy: &Policy<PropagationPolicySpec>,
+    ) -> Result<Vec<(Arc<str>, usize)>, Ended> {
+        let Some(mut division) = Division::of(&policy.spec) else { return Err(Ended::Done) };
         // Whether they are available, and which number they have, makes no difference to costs.
         let available = Availability { min_ready: 0, now: 0 };
         let standing = Standing { stores: &self.stores, division: &division, start: 0, available };
-        let states: Vec<PodState> = pods.iter().map(|pod| state_of(&standing, None, pod)).collect();
-        if states.iter().any(|pod| pod.is_gated) || !misplaced(&mut division, &states).is_empty() {
-            return Vec::new();
+        // A pod belongs where it is while its volumes cannot follow it to where its seat is.
+        let state = |pod: &Arc<Pod>| {
+            let reach = self.counted.pinned.reach(pod, division.groups());
+            PodState { reach, ..state_of(&standing, None, pod) }
+        };
+        let states: Vec<PodState> = pods.iter().map(state).collect();
+        if states.iter().any(|pod| pod.is_gated) {
+            return Err(Ended::Done);
+        }
+        let moves = misplaced(&mut division, &states);
+        if !moves.is_empty() {
+            let has_volumes = |known: &Move| !pods[known.pod].claims.is_empty();
+            return Err(if moves.iter().any(has_volumes) { Ended::Again(FOUND_OUT) } else { Ended::Done });
         }
         let seated = states.iter().zip(pods).map(|(state, pod)| Seated {
             name: state.name.clone(),
@@ -185,7 +205,7 @@ impl Costs {
             seat: state.seat,
             has_own_cost: has_own_cost(&pod.annotations),
         });
-        reseated(&mut division, &seated.collect::<Vec<_>>())
+        Ok(reseated(&mut division, &seated.collect::<Vec<_>>()))
     }
 
     /// Writes annotations onto the very version of a pod that was looked at.
@@ -229,10 +249,11 @@ impl Costs {
         pods: &[Arc<Pod>],
         policy: &Policy<PropagationPolicySpec>,
     ) -> Result<Ended, kube::Error> {
-        let changes = self.changes(pods, policy);
-        if changes.is_empty() {
-            return Ok(Ended::Done);
-        }
+        let changes = match self.changes(pods, policy) {
+            Ok(changes) if !changes.is_empty() => changes,
+            Ok(_) => return Ok(Ended::Done),
+            Err(ended) => return Ok(ended),
+        };
         for pod in pods.iter().filter(|pod| has_own_cost(&pod.annotations)) {
             let note = format!(
                 "it has a {DELETION_COST} of its own, which is left alone though its PropagationPolicy has changed: when there are \

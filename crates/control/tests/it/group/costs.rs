@@ -17,15 +17,17 @@ const GROUP: &str = "dapple.dev/group";
 
 impl Site {
     /// Waits until pods of each group have these costs.
-    async fn have_costs(&self, wanted: [&[i32]; 2]) {
+    pub(super) async fn have_costs(&self, wanted: [&[i32]; 2]) {
+        let wanted = self.groups().into_iter().zip(wanted).filter(|(_, costs)| !costs.is_empty());
         let wanted: BTreeMap<String, BTreeSet<i32>> =
-            self.groups().into_iter().zip(wanted.map(|costs| costs.iter().copied().collect())).collect();
+            wanted.map(|(group, costs)| (group, costs.iter().copied().collect())).collect();
         eventually(&format!("costs are {wanted:?}"), || async {
             let mut found: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
             for pod in self.pods().await {
                 let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
-                let cost = pod.annotations().get(COST).and_then(|cost| cost.parse::<i32>().ok());
-                found.entry(group).or_default().extend(cost);
+                if let Some(cost) = pod.annotations().get(COST).and_then(|cost| cost.parse::<i32>().ok()) {
+                    found.entry(group).or_default().insert(cost);
+                }
             }
             if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
         })

@@ -42,6 +42,15 @@ impl Site {
         Api::all(self.client.clone()).create(&PostParams::default(), &volume).await.unwrap();
     }
 
+    /// A claim of this class that is not made for a pod alone.
+    async fn add_claim(&self, class: &str, name: &str) {
+        let claims = self.place.api("v1", "PersistentVolumeClaim");
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+            "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "resources": {"requests": {"storage": "1Gi"}}}});
+        self.place.create(&claims, claim).await;
+    }
+
     /// Where each pod is, by name: its node, without the name of the site.
     async fn nodes_of_pods(&self) -> Vec<(String, String)> {
         let node_of = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
@@ -130,15 +139,34 @@ async fn volumes_come_before_seats_and_only_what_can_follow_is_moved() {
 
     // A volume on a node of no group: the pod waits, and says so.
     site.add_volume("volumes-bound", 9, Some("nowhere-000"), Some("data-outside")).await;
-    let claims = site.place.api("v1", "PersistentVolumeClaim");
-    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data-outside"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "volumes-bound",
-            "resources": {"requests": {"storage": "1Gi"}}}});
-    site.place.create(&claims, claim).await;
+    site.add_claim("volumes-bound", "data-outside").await;
     let mut spec = site.template("Always")["spec"].clone();
     spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data-outside"}}]);
     let (pods, mut pod) = site.application("v1", "Pod", spec);
     pod["metadata"]["name"] = json!("outside");
     site.place.create(&pods, pod).await;
     site.has_event("VolumesOutOfReach").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn costs_follow_the_policy_though_volumes_keep_pods_where_they_are() {
+    let site = Site::new("volumes-costs").await;
+    // The first seats are all of the first group, where the volume is.
+    site.place.add_propagation_of("spread", site.weights([9, 1])).await;
+    site.add_volume("volumes-costs", 0, Some("beijing-000"), Some("data")).await;
+    site.add_claim("volumes-costs", "data").await;
+    let observer = Observer::start(&site.client, &site.name);
+    let mut template = site.template("Always");
+    template["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    let (api, object) = site.application("apps/v1", "Deployment", spec);
+    site.place.create(&api, object).await;
+    site.are_divided([3, 0]).await;
+    site.have_costs([&[0, -1, -2], &[]]).await;
+
+    // By these weights it should have one of them, and cannot give any away: they have the seats of its first three.
+    site.weigh([2, 3]).await;
+    site.have_costs([&[-1, -3, -6], &[]]).await;
+    site.are_divided([3, 0]).await;
+    assert_eq!(observer.evicted(), 0);
 }
