@@ -94,6 +94,16 @@ pub(crate) async fn are_all(
     .await;
 }
 
+/// Waits for an Event with this reason.
+async fn has_event(client: &Client, namespace: &str, wanted: &str) {
+    eventually(&format!("an event {wanted}"), || async {
+        let events = Api::<Event>::namespaced(client.clone(), namespace).list(&ListParams::default()).await.unwrap();
+        let reasons: Vec<String> = events.into_iter().filter_map(|event| event.reason).collect();
+        if reasons.iter().any(|reason| reason == wanted) { Ok(()) } else { Err(format!("{reasons:?}")) }
+    })
+    .await;
+}
+
 /// Waits until a leader says that it places pods.
 pub(crate) async fn is_placing(client: &Client) {
     use k8s_openapi::api::coordination::v1::Lease;
@@ -117,6 +127,7 @@ async fn pods_wait_for_their_policy_from_the_first_on_and_are_released_when_dapp
     in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(&hooked).await;
     only_what_asks_waits(&hooked).await;
     labels_that_were_wrong_count_no_more(&hooked).await;
+    while_another_policy_is_confirmed_than_is_asked_for_new_pods_wait(&hooked).await;
     each_group_has_its_own_edition(&hooked).await;
     what_is_taken_of_one_template_says_nothing_about_the_next(&hooked).await;
     crate::overriders::each_kind_has_each_overrider_and_sidecars_are_left_alone(&hooked).await;
@@ -153,12 +164,7 @@ async fn in_fresh_namespaces_nothing_is_scheduled_before_its_policy_is_there(hoo
     are_all(client, &names, 100, "wait", |pod| is_gated(pod) && node_of(pod).is_empty()).await;
     let copied = pods(client, &names).await;
     assert!(copied.iter().any(|pod| pod.labels().get(REQUIRED).is_some()), "labels of the application are copied");
-    eventually("an event says why", || async {
-        let events = Api::<Event>::namespaced(client.clone(), &names[0]).list(&ListParams::default()).await.unwrap();
-        let reasons: Vec<String> = events.into_iter().filter_map(|event| event.reason).collect();
-        if reasons.iter().any(|reason| reason == "WaitingForPolicy") { Ok(()) } else { Err(format!("{reasons:?}")) }
-    })
-    .await;
+    has_event(client, &names[0], "WaitingForPolicy").await;
     create_all(client, names.iter().map(|name| policy(name))).await;
     let is_placed = |pod: &Pod| {
         let group = pod.labels().get(GROUP).cloned().unwrap_or_default();
@@ -241,6 +247,38 @@ async fn labels_that_were_wrong_count_no_more(hooked: &Hooked) {
         !node_of(pod).is_empty() && asked == expected && held_back(pod.labels(), false).is_none()
     })
     .await;
+}
+
+/// The policy that is asked for by now does not apply, and the one before stays confirmed: pods by that run on, new ones wait.
+async fn while_another_policy_is_confirmed_than_is_asked_for_new_pods_wait(hooked: &Hooked) {
+    const OVERRIDES: &str = "groupmanagement.kubeedge.io/required-overridepolicy";
+    let client = &hooked.client;
+    let here = ["differs".to_owned()];
+    let overrides = |name: &str, container: &str| {
+        let args = json!([{"containerName": container, "operator": "add", "value": ["--edge"]}]);
+        json!({"apiVersion": "groupmanagement.kubeedge.io/v1alpha1", "kind": "OverridePolicy",
+            "metadata": {"name": name, "namespace": "differs"}, "spec": {"overrideRules": [{"argsOverrider": args}]}})
+    };
+    create_all(client, [namespace("differs")].into_iter()).await;
+    create_all(client, [policy("differs"), overrides("one", "c"), overrides("two", "nobody")].into_iter()).await;
+    let mut web = deployment("differs", "web", 2, true);
+    web["metadata"]["labels"][OVERRIDES] = "one".into();
+    create_all(client, [web].into_iter()).await;
+    let runs = |pod: &Pod| !is_gated(pod) && !node_of(pod).is_empty();
+    are_all(client, &here, 2, "are on nodes", runs).await;
+    let web = |words: &[&str], change: &str| {
+        ok(&hooked.kubectl(&[words, &["-n", "differs", "deployment/web", change]].concat(), ""));
+    };
+    web(&["label", "--overwrite"], &format!("{OVERRIDES}=two"));
+    has_event(client, "differs", "PolicyNotApplicable").await;
+    web(&["scale"], "--replicas=4");
+    // Neither does a node gateway let them through.
+    let waits = |pod: &Pod| is_gated(pod) && held_back(pod.labels(), false).is_some();
+    are_all(client, &here, 4, "run or wait", |pod| runs(pod) || waits(pod)).await;
+    has_event(client, "differs", "WaitingForPolicy").await;
+    assert_eq!(pods(client, &here).await.iter().filter(|pod| waits(pod)).count(), 2, "the first two run on");
+    create_all(client, [overrides("two", "c")].into_iter()).await;
+    are_all(client, &here, 4, "are on nodes", runs).await;
 }
 
 /// Images are made and corrected; what cannot be corrected is made anew, but for Jobs, which would count it as failed.
