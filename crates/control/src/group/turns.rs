@@ -28,9 +28,12 @@ const MOST_LATELY: usize = 1_024;
 pub(super) struct Turns {
     /// Those whose pods all have the newest edition, by UID.
     done: Mutex<BTreeMap<Arc<str>, Version>>,
-    /// What groups keep of others, by the UID of the application and the hash of the template.
-    lately: Mutex<BTreeMap<(Arc<str>, Arc<str>), Lately>>,
+    /// What groups keep of others.
+    lately: Mutex<LatelyByTemplate>,
 }
+
+/// By the UID of an application and the hash of a template.
+type LatelyByTemplate = BTreeMap<(Arc<str>, Arc<str>), Lately>;
 
 /// UID and generation of a policy.
 type Version = (Arc<str>, Option<i64>);
@@ -71,7 +74,7 @@ impl Turns {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lately(&self) -> MutexGuard<'_, BTreeMap<(Arc<str>, Arc<str>), Lately>> {
+    fn lately(&self) -> MutexGuard<'_, LatelyByTemplate> {
         self.lately.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

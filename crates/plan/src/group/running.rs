@@ -84,7 +84,8 @@ pub fn is_well(
     // The Ready condition may be that of before: the kubelet has yet to see the change.
     let is_seen = progress(state, Intent::None, containers, Resize::None, now) == Progress::Done;
     let changed = state.and_then(changed_at).unwrap_or(i64::MIN);
-    is_seen && ready_since.is_some_and(|since| since.max(changed).saturating_add(min_ready) <= now)
+    // As Kubernetes has it: where no time is asked for, none is looked at. Ours may be behind that of the kubelet.
+    is_seen && ready_since.is_some_and(|since| min_ready == 0 || since.max(changed).saturating_add(min_ready) <= now)
 }
 
 #[cfg(test)]
@@ -162,5 +163,6 @@ mod tests {
         assert!(is_well(state, &running("two"), Some(10), 60, 160));
         assert!(!is_well(state, &running("two"), None, 0, 200));
         assert!(is_well(None, &running("one"), Some(10), 0, 10), "it was never changed");
+        assert!(is_well(None, &running("one"), Some(110), 0, 10), "by a clock that is behind that of the kubelet");
     }
 }

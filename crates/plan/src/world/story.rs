@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::World;
 use super::read::{labels_of, text};
-use super::volumes::Volumes;
+use super::volumes::{Volumes, Waiting};
 use crate::fit::Fit;
 use crate::group::binding::{Check, Pair, check_override, check_propagation};
 use crate::group::division::Division;
@@ -217,7 +217,7 @@ impl World {
         });
         let editions = editions.unwrap_or_default();
         let mut volumes = Volumes::new(self, (&groups, &listed), inquiry.claims);
-        let (allowed, mut unbound) = volumes.of_waiting(live.into_iter().filter(|pod| is_gated(pod)));
+        let Waiting { allowed, mut unbound } = volumes.of_waiting(live.into_iter().filter(|pod| is_gated(pod)));
         story.unread = volumes.unread;
         let are_kept = inquiry.owners.is_empty() || owner_kind == "Job";
         let decided = placing.decide(&Known {

@@ -13,6 +13,13 @@ use crate::group::volumes::{Claims, Reach, claims_of, reach};
 use crate::group::why::Why;
 use crate::group::workload::Groups;
 
+/// Pods that wait, by name: those that may go to some groups only, and those that wait for a claim.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) allowed: BTreeMap<Arc<str>, BTreeSet<usize>>,
+    pub(super) unbound: BTreeMap<Arc<str>, Why>,
+}
+
 /// What is known of the volumes of pods that a policy divides.
 pub(super) struct Volumes<'w> {
     world: &'w World,
@@ -59,20 +66,17 @@ impl<'w> Volumes<'w> {
         }
     }
 
-    /// The only groups that the volumes of pods allow that wait, and those that wait for a claim.
-    pub(super) fn of_waiting<'p>(
-        &mut self,
-        waiting: impl Iterator<Item = &'p Value>,
-    ) -> (BTreeMap<Arc<str>, BTreeSet<usize>>, BTreeMap<Arc<str>, Why>) {
-        let (mut allowed, mut unbound) = (BTreeMap::new(), BTreeMap::new());
+    /// What the claims of pods that wait come to.
+    pub(super) fn of_waiting<'p>(&mut self, waiting: impl Iterator<Item = &'p Value>) -> Waiting {
+        let mut known = Waiting::default();
         for pod in waiting {
             let name = Arc::from(text(pod, "/metadata/name"));
             match self.reach(pod) {
                 Reach::All => {}
-                Reach::Only(groups) => _ = allowed.insert(name, groups),
-                Reach::Unbound(claim) => _ = unbound.insert(name, Why::Unbound { claim }),
+                Reach::Only(groups) => _ = known.allowed.insert(name, groups),
+                Reach::Unbound(claim) => _ = known.unbound.insert(name, Why::Unbound { claim }),
             }
         }
-        (allowed, unbound)
+        known
     }
 }
