@@ -30,8 +30,8 @@ const FUTILE: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(300);
 /// What was not so for this long has ended, and begins anew.
 const ENDED: Duration = Duration::from_secs(60);
-/// A step that is not seen by then was not done.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
+/// A step that is not seen by then was not done: a watch that has gone silent ends before, and all is listed anew.
+const SEEN_WITHIN: Duration = Duration::from_secs(330);
 
 /// What is done to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
