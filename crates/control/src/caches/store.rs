@@ -312,9 +312,11 @@ impl<T: Cached> Store<T> {
     /// The objects that we are writing, and those of which the view does not include our last write yet.
     pub fn behind(&self) -> Vec<Key> {
         let state = self.read();
-        let (position, lists_done) = (state.position, state.lists_done);
-        let unseen = state.written.range((position + 1, Key::new("", ""))..).map(|(_, key)| key);
-        let unseen = unseen.filter(|key| state.writes.get(key).is_some_and(|write| lists_done <= write.lists_begun));
+        let unseen = state.written.range((state.position + 1, Key::new("", ""))..).map(|(_, key)| key);
+        let unseen = unseen.filter(|key| {
+            let write = state.writes.get(key);
+            write.is_some_and(|write| state.lists_done <= write.lists_begun) && !state.is_listed_since_write(key)
+        });
         unseen.chain(state.under_way.keys()).cloned().collect()
     }
 
@@ -324,9 +326,9 @@ impl<T: Cached> Store<T> {
         write.is_none_or(|write| at.version >= write.version || at.lists_done > write.lists_begun)
     }
 
-    /// Whether this view does.
+    /// Whether this view does. Of an object that the list under way has told of already, it may before the list is done.
     pub fn caught_up(&self, key: &Key) -> bool {
-        self.includes_write(key, self.position())
+        self.includes_write(key, self.position()) || self.read().is_listed_since_write(key)
     }
 }
 
@@ -356,6 +358,12 @@ impl<T: Cached> State<T> {
             self.writes.retain(|_, write| position < write.version && lists_done <= write.lists_begun);
             self.written = self.writes.iter().map(|(key, write)| (write.version, key.clone())).collect();
         }
+    }
+
+    /// Whether the list under way was begun after our own last write to an object, and has told of it.
+    fn is_listed_since_write(&self, key: &Key) -> bool {
+        let listed = self.listing.as_ref().is_some_and(|list| list.keys.contains(key));
+        listed && self.writes.get(key).is_none_or(|write| write.lists_begun < self.lists_begun)
     }
 
     fn put(&mut self, observed: Observed<T::Wire>, listing: bool) -> Option<Change<T>> {

@@ -188,6 +188,22 @@ fn a_list_under_way_does_not_count_as_seen() {
 }
 
 #[test]
+fn what_a_later_list_has_told_of_is_seen_before_the_list_is_done() {
+    let store = Store::<Node>::default();
+    list(&store, &[node("y", 1, "1"), node("z", 2, "old")]);
+    let [early, late] = ["y", "z"].map(|name| Key::new("", name));
+    store.wrote(&early, 5);
+    store.apply(Event::Init);
+    store.wrote(&late, 6);
+    store.apply(Event::InitApply(observed::<Node>(&node("y", 5, "new"))));
+    assert!(store.caught_up(&early), "this is told of once, and never again where nothing changes");
+    assert_eq!(store.behind(), std::slice::from_ref(&late));
+    store.apply(Event::InitApply(observed::<Node>(&node("z", 2, "old"))));
+    assert!(!store.caught_up(&late), "that list began before the write");
+    assert_eq!(store.behind(), [late]);
+}
+
+#[test]
 fn a_write_whose_object_was_deleted_while_we_were_away_does_not_block_for_ever() {
     let store = Store::<Node>::default();
     list(&store, &[node("a", 1, "1")]);

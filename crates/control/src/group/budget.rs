@@ -152,11 +152,13 @@ impl Budget {
         self.quiet.wait(groups, self.limits.after)
     }
 
-    /// Whether some of these pods were changed or evicted a moment ago, and still seem to be as they were.
+    /// Whether some of these pods were changed or evicted a moment ago, and still seem to be as they were; or pods are being listed,
+    /// and some are older in the view than others.
     pub(super) fn is_behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> bool {
         let mut memory = self.memory();
         memory.unseen.retain(|_, at| at.elapsed() < SEEN_WITHIN);
-        pods.iter().any(|pod| memory.unseen.contains_key(&pod.meta.uid) || !store.caught_up(&pod.meta.key))
+        store.is_listing()
+            || pods.iter().any(|pod| memory.unseen.contains_key(&pod.meta.uid) || !store.caught_up(&pod.meta.key))
     }
 
     /// Waits for the turn to take a step: nobody else takes one until it is dropped, so that no limit is exceeded.

@@ -321,6 +321,10 @@ impl Reconcile for Placements {
 
     async fn reconcile(&self, at: &OwnerKey) -> Result<Ended, kube::Error> {
         self.resolve(at).await?;
+        // Until a list is done, pods that are gone count beside newer ones, and those that come would get the next seats.
+        if self.pods().is_listing() {
+            return Ok(Ended::Again(ECHO));
+        }
         let mut gated = self.pods().find(GATED_BY_OWNER, &at.index());
         gated.retain(|pod| is_live(pod));
         // Those that were written a moment ago are seen soon, without the gate.
