@@ -278,14 +278,16 @@ impl Applications {
         found
     }
 
-    /// The UIDs of all workloads that an object controls, and of those that these control.
-    pub(super) fn owned_by(&self, uid: &str) -> Vec<Arc<str>> {
-        let all = self.workloads.all();
-        let (mut found, mut next): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), vec![Arc::from(uid)]);
+    /// The UIDs of all workloads that an application controls, and of those that these control. If it asks for nothing, then not of
+    /// those below it that do: they are applications of their own, and no pod may be in the budgets of two.
+    pub(super) fn owned_by(&self, application: &Asking) -> Vec<Arc<str>> {
+        let (all, asks) = (self.workloads.all(), application.has_labels());
+        let is_its = |workload: &Arc<Application>| asks || workload.labels.iter().next().is_none();
+        let (mut found, mut next): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), vec![application.meta.uid.clone()]);
         for _ in 0..MOST_OWNERS {
             let below = |uid: &Arc<str>| {
                 let below = all.iter().flat_map(|known| known.found.find(Application::BY_OWNER, uid));
-                below.map(|workload| workload.meta.uid.clone()).collect::<Vec<_>>()
+                below.filter(is_its).map(|workload| workload.meta.uid.clone()).collect::<Vec<_>>()
             };
             next = next.iter().flat_map(below).collect();
             if next.is_empty() {

@@ -80,8 +80,8 @@ impl Repairs {
             false => format!("pod {} was evicted from {place}: {to:?} should have it", pod.meta.key.name),
         };
         let needs = needs.map(|template| (*template).clone());
-        let (is_available, step, reason) = (state.is_available, Step::Move, "PodMoved");
-        let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
+        let (step, reason) = (Step::Move, "PodMoved");
+        let eviction = Eviction { view, pod, step, from, to, needs, stage, reason, note };
         match self.evict(at, asking, eviction).await? {
             Attempt::Over(ended) => Ok(Looked::Busy(ended)),
             Attempt::Held(wait) => rest(wait),

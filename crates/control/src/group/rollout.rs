@@ -300,7 +300,7 @@ impl Repairs {
             containers: &containers,
             lifecycle: None,
         };
-        let disruption = Disruption { pod, is_available: view.available.has(pod), to: group };
+        let disruption = Disruption { view, pod, to: group };
         // A node may be in several groups, and leave them: from here on the pod says for which it was changed.
         let says_group = |mut patch: Value| {
             if !wanted.evicts {
@@ -344,9 +344,8 @@ impl Repairs {
         let needs = wanted.is_divided.then_some(rendering);
         let note = format!("pod {name} was evicted: another has the edition of group {group:?}");
         let (from, to) = (Some(group.clone()), group.clone());
-        let is_available = view.available.has(pod);
         let (step, reason) = (Step::Edition, "EditionChanged");
-        let eviction = Eviction { pod, is_available, step, from, to, needs, stage, reason, note };
+        let eviction = Eviction { view, pod, step, from, to, needs, stage, reason, note };
         self.evict(at, asking, eviction).await.map(Attempt::ended)
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Standing<'a> {
 
 /// The UIDs of what may control pods of an application: itself, and what it controls.
 pub(super) fn owners_of_pods(applications: &Applications, asking: &Asking) -> Vec<Arc<str>> {
-    let mut owners = applications.owned_by(&asking.meta.uid);
+    let mut owners = applications.owned_by(asking);
     owners.push(asking.meta.uid.clone());
     owners
 }

@@ -27,6 +27,7 @@ use super::seated::all_groups_of;
 use super::standing::pods_of_application;
 use super::target::Targets;
 use super::turns::Availability;
+use super::view::View;
 use super::wake::application_of;
 use crate::observed::Observed;
 use crate::queue::Ended;
@@ -43,15 +44,17 @@ const SUCCEEDED_WITHIN: i64 = 60;
 /// A pod that is to be disrupted, and for which group.
 #[derive(Clone, Copy)]
 pub(super) struct Disruption<'a> {
+    /// What was decided upon.
+    pub(super) view: &'a View,
     pub(super) pod: &'a Pod,
-    pub(super) is_available: bool,
     pub(super) to: &'a str,
 }
 
 /// A pod that is evicted, and why.
 pub(super) struct Eviction<'a> {
+    /// What was decided upon.
+    pub(super) view: &'a View,
     pub(super) pod: &'a Pod,
-    pub(super) is_available: bool,
     pub(super) step: Step,
     /// The group that it is in, if any, and the one that its successor is for.
     pub(super) from: Option<Arc<str>>,
@@ -87,15 +90,19 @@ impl Repairs {
         &self,
         at: &ApplicationKey,
         asking: &Asking,
-        Disruption { is_available, to, .. }: Disruption<'_>,
+        Disruption { view, pod, to }: Disruption<'_>,
     ) -> Result<MutexGuard<'_, ()>, Duration> {
         let turn = self.budget.turn().await;
+        if self.is_outdated(at, asking, view) {
+            return Err(ECHO);
+        }
         if let Some(wait) = self.budget.wait() {
             return Err(wait.max(ECHO));
         }
         let mut lost = self.lost_in(to);
         lost.remove(at);
         let others: Vec<i64> = lost.values().copied().collect();
+        let is_available = view.available.has(pod);
         let Some(held) = held(is_available, &others, self.env.now().as_second()) else { return Ok(turn) };
         if held.is_long {
             let named: Vec<String> = lost.keys().take(MOST_NAMED).map(|at| at.key.to_string()).collect();
@@ -108,6 +115,19 @@ impl Repairs {
             self.report(at, asking, "GroupUnwell", note);
         }
         Err(HELD)
+    }
+
+    /// Whether an application asks for something else than when it was looked at, or pods were lost since: labels move between a
+    /// workload and what it controls, and then the other has taken a step for the same pods.
+    fn is_outdated(&self, at: &ApplicationKey, asking: &Asking, view: &View) -> bool {
+        if self.applications.get(at).is_none_or(|now| now.differs(asking)) {
+            return true;
+        }
+        let pods = pods_of_application(&self.applications, &self.stores.pods, &at.key.namespace, asking);
+        let available: BTreeSet<_> =
+            pods.iter().filter(|pod| view.available.has(pod)).map(|pod| &pod.meta.uid).collect();
+        self.budget.is_behind(&pods, &self.stores.pods)
+            || view.pods.iter().any(|pod| view.available.has(pod) && !available.contains(&pod.meta.uid))
     }
 
     /// The applications that have lost a pod in a group lately, and since when.
@@ -196,8 +216,8 @@ impl Repairs {
         asking: &Asking,
         eviction: Eviction<'_>,
     ) -> Result<Attempt, kube::Error> {
-        let Eviction { pod, is_available, step, from, to, needs, stage, reason, note } = eviction;
-        let _turn = match self.turn(at, asking, Disruption { pod, is_available, to: &to }).await {
+        let Eviction { view, pod, step, from, to, needs, stage, reason, note } = eviction;
+        let _turn = match self.turn(at, asking, Disruption { view, pod, to: &to }).await {
             Ok(turn) => turn,
             Err(wait) => return Ok(Attempt::Held(wait)),
         };
@@ -207,7 +227,10 @@ impl Repairs {
         {
             if step == Step::Edition {
                 let name = &pod.meta.key.name;
-                let note = format!("pod {name} lacks the edition of group {to:?}, which has no node for another");
+                let note = format!(
+                    "pod {name} lacks the edition of group {to:?}, which has no node for another: it and the groups after it keep what \
+                     they have until the group has one, or gets no pods any more"
+                );
                 self.report(at, asking, "EditionWaits", note);
             }
             return Ok(Attempt::Held(NO_TARGET));
