@@ -13,13 +13,14 @@ use dapple_plan::group::placing::GATE;
 use dapple_plan::inplace::STATE_ANNOTATION;
 use serde_json::Value;
 
+use super::GROUPS;
 use super::asking::{Asking, Rule};
 use super::binding::resource;
 use super::moves::{comes_back, is_well};
 use super::placing::is_gated;
-use super::properties::{has_ended, none_if_empty};
+use super::properties::{has_ended, is_in, none_if_empty};
 use super::seats::division;
-use crate::object::{is_terminating, list, text};
+use crate::object::{is_ready, is_terminating, list, text};
 use crate::server::Server;
 use crate::sim::Write;
 use crate::webhook::controller_of;
@@ -69,6 +70,20 @@ fn are_placed(pods: &[Arc<Value>], division: &mut Division) -> bool {
     }
 }
 
+/// When a group's turn comes: as its policy says, else by name.
+fn place_of(policy: &Value, group: &str) -> (usize, String) {
+    let order = text(&policy["metadata"]["annotations"]["dapple.dev/rollout-order"]);
+    let place = order.split(',').position(|known| known.trim() == group);
+    (place.unwrap_or(usize::MAX), group.to_owned())
+}
+
+/// Whether a group has a node that takes pods.
+fn has_node(server: &Server, group: &str) -> bool {
+    let takes_pods = |node: &Value| is_ready(node) && node["spec"]["unschedulable"] != true;
+    let found = server.get(GROUPS, "", group);
+    found.is_some_and(|group| server.list("nodes").iter().any(|node| takes_pods(node) && is_in(&group, node)))
+}
+
 /// Where all pods of an application are well and say their group, all have the edition of it.
 pub(super) fn is_settled(asking: &Asking, server: &Server) -> Result<(), String> {
     let sets = server.list("replicasets.apps");
@@ -97,13 +112,20 @@ pub(super) fn is_settled(asking: &Asking, server: &Server) -> Result<(), String>
         if !spread.as_deref().and_then(division).is_some_and(|mut division| are_placed(pods, &mut division)) {
             continue;
         }
-        for pod in pods {
+        let lacks = |pod: &&Arc<Value>| {
             let group = text(&pod["metadata"]["labels"][GATE]);
             let wanted = Edition::of("", &spec, group).name;
             let has = pod["metadata"]["annotations"][EDITION].as_str();
-            if has != wanted.as_deref() {
-                return Err(format!("{} in {group} has the edition {has:?}, not {wanted:?}", pod["metadata"]["name"]));
-            }
+            (has != wanted.as_deref())
+                .then(|| (place_of(&policy, group), group.to_owned(), pod["metadata"]["name"].clone()))
+        };
+        let Some((_, group, name)) = pods.iter().filter_map(|pod| lacks(&pod)).min_by_key(|(place, ..)| place.clone())
+        else {
+            continue;
+        };
+        // Without a node for another, the first that lacks it stays as it is, and groups after it wait for it.
+        if has_node(server, &group) {
+            return Err(format!("{name} in {group} lacks the edition of its group"));
         }
     }
     Ok(())
