@@ -1,6 +1,8 @@
 //! Kinds that users list in ConfigMap `groupmanagement-config` ask for policies as those of Kubernetes do, without a restart.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use dapple_testbed::testing::Observer;
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
@@ -194,17 +196,25 @@ async fn objects_of_a_listed_kind_ask_for_policies() {
     site.add_pods_of(&owner, &["six"]).await;
     site.are_divided([2, 4]).await;
 
-    // Off the list, its objects ask for nothing: new pods go anywhere.
+    // Off the list, its objects ask for nothing: pods go anywhere that come once the list is read.
     site.list_kinds("").await;
-    site.add_pods_of(&owner, &["seven"]).await;
-    eventually("the seventh is released", || async {
+    let last = AtomicUsize::new(7);
+    eventually("a new one is released", || async {
+        let name = format!("number-{}", last.load(Ordering::Relaxed));
         let pods = site.pods().await;
-        let seventh = pods.iter().find(|pod| pod.name_any() == "seven");
-        let is_free = seventh.is_some_and(|pod| {
-            let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone()).unwrap_or_default();
-            gates.is_empty() && pod.labels().get("dapple.dev/group").is_none()
-        });
-        if is_free { Ok(()) } else { Err(format!("{seventh:?}")) }
+        let Some(pod) = pods.iter().find(|pod| pod.name_any() == name) else {
+            site.add_pods_of(&owner, &[&name]).await;
+            return Err(format!("{name} is made"));
+        };
+        let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone()).unwrap_or_default();
+        if gates.is_empty() && pod.labels().get("dapple.dev/group").is_none() {
+            return Ok(());
+        }
+        if gates.is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            last.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(format!("{pod:?}"))
     })
     .await;
 }
