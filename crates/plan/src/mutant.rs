@@ -133,6 +133,12 @@ mutants! {
     RolloutDisturbed,
     /// What has not helped is done again at once.
     FutileForgotten,
+    /// Pods are placed while only some of them have been listed anew.
+    HalfListPlaced,
+    /// What is not seen within half a minute was not done, however long a watch is silent.
+    SilenceForgotten,
+    /// A workload that asks for nothing and one below it that does are both looked at for the same pods.
+    TwoBudgets,
     /// Pods that are restarted where they run do not count against PodDisruptionBudgets.
     RestartsUncounted,
 }

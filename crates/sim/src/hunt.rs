@@ -20,6 +20,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::MoveWithoutBudget | Mutant::EditionWithoutBudget | Mutant::BudgetPerGroup => &[GROUP],
         Mutant::FirstNotAlone | Mutant::OrderForgotten | Mutant::RestartsUncounted => &[GROUP],
         Mutant::RolloutDisturbed | Mutant::FutileForgotten => &[GROUP],
+        Mutant::HalfListPlaced | Mutant::SilenceForgotten | Mutant::TwoBudgets => &[GROUP],
         Mutant::MoveWithoutTarget | Mutant::JobsMoved | Mutant::GatedJobsReplaced => &[GROUP],
         Mutant::UnwellGroupForgotten | Mutant::MinuteForgotten | Mutant::QuietForgotten => &[GROUP],
         Mutant::FirstMinuteForgotten | Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],

@@ -10,9 +10,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
+use tokio::time::Instant;
 
 use crate::observed::Observed;
 use crate::slim::{Cached, Index, Interner, Key, Meta};
@@ -70,6 +72,8 @@ struct State<T> {
     position: u64,
     /// The list under way, if there is one.
     listing: Option<Listing>,
+    /// Since when lists are tried and nothing has come of it.
+    vain_since: Option<Instant>,
     lists_begun: u64,
     lists_done: u64,
     /// The term in which lists are begun.
@@ -136,6 +140,7 @@ impl<T: Cached> Default for Store<T> {
             strings: Interner::default(),
             position: 0,
             listing: None,
+            vain_since: None,
             lists_begun: 0,
             lists_done: 0,
             term: 0,
@@ -160,6 +165,12 @@ impl<T: Cached> Store<T> {
     /// Takes in one watch event, and tells what it changed.
     pub fn apply(&self, event: Event<Observed<T::Wire>>) -> Vec<Change<T>> {
         let mut state = self.write();
+        match event {
+            Event::Init => {
+                state.vain_since.get_or_insert_with(Instant::now);
+            }
+            _ => state.vain_since = None,
+        }
         match event {
             Event::Init => {
                 state.lists_begun += 1;
@@ -267,6 +278,11 @@ impl<T: Cached> Store<T> {
     /// Whether a list is being taken in, page by page: until it is done, some objects are newer in the view than others.
     pub fn is_listing(&self) -> bool {
         self.read().listing.is_some()
+    }
+
+    /// For how long lists have been tried of which not even a first page has come.
+    pub fn listed_in_vain(&self) -> Duration {
+        self.read().vain_since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// The term in which the last full list was begun, and one more; 0 before the first.

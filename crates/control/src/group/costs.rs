@@ -313,7 +313,7 @@ impl Reconcile for Costs {
             lock(&self.seen).remove(at);
             return Ok(Ended::Done);
         }
-        if !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
+        if self.stores.pods.is_listing() || !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
             return Ok(Ended::Again(ECHO));
         }
         match self.fate(at) {

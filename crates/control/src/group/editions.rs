@@ -56,6 +56,7 @@ pub(super) struct World<'a> {
 }
 
 /// The editions of an owner's pods.
+#[derive(Default)]
 pub(super) struct EditionsOfOwner {
     /// By the OverridePolicy that pods ask for: one, or of pods that nothing owns several.
     by_policy: BTreeMap<Arc<str>, Editions>,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use dapple_api::group::{OverridePolicySpec, PropagationPolicySpec};
@@ -18,7 +18,8 @@ use dapple_plan::mutant::{Mutant, is_on};
 use futures::{FutureExt, StreamExt};
 use kube::Client;
 use serde_json::Value;
-use tracing::info;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use super::adder::{Adder, PLACEMENTS, on_group, on_node, on_pod, on_policy};
 use super::application::{Applicant, ApplicationKey, Applications, Asking, is_served};
@@ -44,6 +45,12 @@ use crate::worker::Reconcile;
 
 /// How soon to look again where our view is behind.
 const ECHO: Duration = Duration::from_millis(200);
+/// How soon to look again where pods are being listed.
+const LISTED_AGAIN: Duration = Duration::from_secs(1);
+/// Where lists of pods have come to nothing for so long, none is put behind the gate.
+const IN_VAIN: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const WORD_KEPT: Duration = Duration::from_secs(10);
 /// So many pods of an owner are written at once.
 const AT_ONCE: usize = 16;
 /// How soon to ask again whether an edition is taken.
@@ -78,6 +85,8 @@ pub(super) struct Placements {
     asked: AtomicUsize,
     /// The term in which pods are placed, for those who put pods behind the gate.
     places: Signal,
+    /// The same, whether or not pods are known.
+    term: Signal,
     subscriptions: StoreSubscriptions,
 }
 
@@ -140,9 +149,12 @@ impl Placements {
             replacements: Replacements::default(),
             asked: AtomicUsize::default(),
             places: context.places.clone(),
+            term: Signal::default(),
             subscriptions,
         };
-        (Arc::new(controller), queue)
+        let controller = Arc::new(controller);
+        tokio::spawn(keep_word(Arc::downgrade(&controller), context.stop.clone()));
+        (controller, queue)
     }
 
     fn pods(&self) -> &Store<Pod> {
@@ -151,6 +163,22 @@ impl Placements {
 
     fn lookup(&self) -> Lookup<'_> {
         Lookup { client: &self.client, applications: &self.applications, seatings: &self.seatings }
+    }
+
+    /// What the Lease is to say of placing, if it is something else than before: nobody opens the gate for pods that are not seen.
+    fn word(&self) -> Option<u64> {
+        let in_vain = self.pods().listed_in_vain();
+        match (in_vain >= IN_VAIN, self.places.get()) {
+            (true, places) if places != 0 => {
+                warn!(seconds = in_vain.as_secs(), "pods cannot be listed: none is put behind the gate until they can");
+                Some(0)
+            }
+            (false, 0) if self.term.get() != 0 => {
+                info!("pods are listed again: they are put behind the gate");
+                Some(self.term.get())
+            }
+            _ => None,
+        }
     }
 
     /// Divides pods of an owner by a policy.
@@ -164,6 +192,9 @@ impl Placements {
         let key = Key { namespace: at.namespace.clone(), name: Arc::from(policy) };
         if self.propagations.is_malformed(&key) {
             return Ok(Ended::Done);
+        }
+        if self.seatings.are_half_listed() {
+            return Ok(Ended::Again(LISTED_AGAIN));
         }
         let numbering = self.lookup().numbering(at).await?;
         let found = self.propagations.get(&key);
@@ -269,6 +300,21 @@ impl Placements {
     }
 }
 
+/// Has the Lease say that pods are placed only while they can be listed.
+async fn keep_word(controller: Weak<Placements>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(WORD_KEPT) => {}
+        }
+        let Some(controller) = controller.upgrade() else { return };
+        if let Some(places) = controller.word() {
+            controller.places.set(places);
+        }
+    }
+}
+
 impl Drop for Placements {
     /// From here on nobody opens the gate.
     fn drop(&mut self) {
@@ -313,7 +359,11 @@ impl Reconcile for Placements {
         self.editions.versions.synced(term).await;
         self.applications.synced(term).await;
         // Without a term, this process only follows.
-        if term != 0 && self.places.set(term) {
+        if term == 0 {
+            return;
+        }
+        self.term.set(term);
+        if self.places.set(term) {
             // What was decided before is decided anew.
             self.counted.notes.forget_waits();
         }
@@ -321,10 +371,6 @@ impl Reconcile for Placements {
 
     async fn reconcile(&self, at: &OwnerKey) -> Result<Ended, kube::Error> {
         self.resolve(at).await?;
-        // Until a list is done, pods that are gone count beside newer ones, and those that come would get the next seats.
-        if self.pods().is_listing() {
-            return Ok(Ended::Again(ECHO));
-        }
         let mut gated = self.pods().find(GATED_BY_OWNER, &at.index());
         gated.retain(|pod| is_live(pod));
         // Those that were written a moment ago are seen soon, without the gate.

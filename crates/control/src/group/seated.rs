@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use dapple_api::group::PropagationPolicySpec;
 use dapple_plan::group::is_member;
 use dapple_plan::group::placing::{Decision, GATE, Known, Placement, Placing, PodFacts, selector};
+use dapple_plan::mutant::{Mutant, is_on};
 
 use super::Group;
 use super::editions::EditionsOfOwner;
@@ -57,6 +58,9 @@ struct Seated {
     /// The policy's UID and generation.
     policy: (Arc<str>, Option<i64>),
     numbering: Numbering,
+    /// How many lists the view had taken in when it was made. After another, what the list did not name any more may be told later
+    /// than the list is done, and would keep its seat until then.
+    lists_done: u64,
     /// Whether some pod says no group, so that the groups of its node count.
     has_strays: bool,
 }
@@ -134,7 +138,8 @@ impl Stores {
         let mut placing = Placing::new(&policy.meta.key.name, &policy.spec)?;
         placing.expect(pods.iter().filter(|pod| is_live(pod)).map(|pod| pod.meta.key.name.clone()));
         let made_by = (policy.meta.uid.clone(), policy.generation);
-        let mut seated = Seated { placing, policy: made_by, numbering, has_strays: false };
+        let lists_done = self.pods.position().lists_done;
+        let mut seated = Seated { placing, policy: made_by, numbering, lists_done, has_strays: false };
         // Those that say their group first: the others count where there is room beside them.
         pods.sort_by_key(|pod| pod.labels.get(GATE).is_none());
         pods.iter().for_each(|pod| self.tell(pod, &mut seated));
@@ -180,6 +185,12 @@ impl Seatings {
         Self { stores, all: Mutex::default() }
     }
 
+    /// Whether pods are being listed: until that is done, some that are gone count beside newer ones, and those that come would get
+    /// the next seats.
+    pub(super) fn are_half_listed(&self) -> bool {
+        self.stores.pods.is_listing() && !is_on(Mutant::HalfListPlaced)
+    }
+
     /// How an owner numbers its pods, if that is known already of this generation.
     pub(super) fn numbering(&self, at: &OwnerKey, generation: Option<i64>) -> Option<Numbering> {
         let known = lock(&self.all).get(at).map(|seated| seated.numbering)?;
@@ -196,13 +207,23 @@ impl Seatings {
     ) -> Decided {
         let made_by = (policy.meta.uid.clone(), policy.generation);
         let mut all = lock(&self.all);
-        if all.get(at).is_none_or(|known| known.policy != made_by || known.numbering != numbering) {
+        if self.are_half_listed() {
+            return Decided::Behind;
+        }
+        let lists_done = self.stores.pods.position().lists_done;
+        let is_as_now =
+            |known: &Seated| known.policy == made_by && known.numbering == numbering && known.lists_done == lists_done;
+        if !all.get(at).is_some_and(is_as_now) {
             let pods = pods_of(&self.stores.pods, at);
             // One that we have placed and that still seems to wait would lose its seat to another.
             if !pods.iter().all(|pod| self.stores.pods.caught_up(&pod.meta.key)) {
                 return Decided::Behind;
             }
             let Some(seated) = self.stores.seat(pods, policy, numbering) else { return Decided::Undivided };
+            // A list may have been begun meanwhile.
+            if seated.lists_done != lists_done || self.are_half_listed() {
+                return Decided::Behind;
+            }
             all.insert(at.clone(), seated);
         }
         // Which seats are free is not known while pods that have one are given another.
@@ -297,3 +318,7 @@ impl Seatings {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "seated_tests.rs"]
+mod tests;
