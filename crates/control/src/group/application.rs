@@ -281,13 +281,22 @@ impl Applications {
     /// The UIDs of all workloads that an application controls, and of those that these control. If it asks for nothing, then not of
     /// those below it that do: they are applications of their own, and no pod may be in the budgets of two.
     pub(super) fn owned_by(&self, application: &Asking) -> Vec<Arc<str>> {
-        let (all, asks) = (self.workloads.all(), application.has_labels());
-        let is_its = |workload: &Arc<Application>| asks || workload.labels.iter().next().is_none();
+        let asks = application.has_labels() || is_on(Mutant::TwoBudgets);
+        self.owned_where(application, |workload| asks || workload.labels.iter().next().is_none())
+    }
+
+    /// The UIDs of all workloads that it controls, and of those that these control, whatever they ask for.
+    pub(super) fn all_owned_by(&self, application: &Asking) -> Vec<Arc<str>> {
+        self.owned_where(application, |_| true)
+    }
+
+    fn owned_where(&self, application: &Asking, is_its: impl Fn(&Application) -> bool) -> Vec<Arc<str>> {
+        let all = self.workloads.all();
         let (mut found, mut next): (Vec<Arc<str>>, Vec<Arc<str>>) = (Vec::new(), vec![application.meta.uid.clone()]);
         for _ in 0..MOST_OWNERS {
             let below = |uid: &Arc<str>| {
                 let below = all.iter().flat_map(|known| known.found.find(Application::BY_OWNER, uid));
-                below.filter(is_its).map(|workload| workload.meta.uid.clone()).collect::<Vec<_>>()
+                below.filter(|workload| is_its(workload)).map(|workload| workload.meta.uid.clone()).collect::<Vec<_>>()
             };
             next = next.iter().flat_map(below).collect();
             if next.is_empty() {

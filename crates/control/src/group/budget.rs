@@ -30,7 +30,7 @@ const FUTILE: Duration = Duration::from_secs(600);
 const LONG: Duration = Duration::from_secs(300);
 /// What was not so for this long has ended, and begins anew.
 const ENDED: Duration = Duration::from_secs(60);
-/// A step that is not seen by then was not done: a watch that has gone silent ends before, and all is listed anew.
+/// A step that is not seen by then was not done: a watch that has gone silent ends before, and what was missed is told.
 const SEEN_WITHIN: Duration = Duration::from_secs(330);
 
 /// What is done to a pod.
@@ -62,11 +62,32 @@ struct Memory {
     /// How applications stood when a step was last taken, and when that was.
     last: BTreeMap<(ApplicationKey, Step), (Stage, Instant)>,
     /// The UIDs of pods that were evicted, or may have been changed, until that is seen.
-    unseen: BTreeMap<Arc<str>, Instant>,
+    unseen: BTreeMap<Arc<str>, Unseen>,
     /// Applications of which something is held back since their workload rolls out: since when, and when that was last so.
     changing: BTreeMap<ApplicationKey, (Instant, Instant)>,
     /// Steps that may be open, by the group that they were for.
     open: BTreeMap<(Arc<str>, ApplicationKey), Vec<Open>>,
+}
+
+/// What was done to a pod, or may have been.
+#[derive(Clone, Copy)]
+struct Unseen {
+    at: Instant,
+    /// The version that was to be changed: what is newer tells what has become of it. None of an eviction: before a pod leaves,
+    /// other things are written to it.
+    version: Option<u64>,
+}
+
+impl Unseen {
+    fn is_over(self) -> bool {
+        let within = if is_on(Mutant::SilenceForgotten) { Duration::from_secs(30) } else { SEEN_WITHIN };
+        self.at.elapsed() >= within
+    }
+
+    /// Whether what was done is seen by now, if this is the pod.
+    fn is_seen(self, pod: &Pod) -> bool {
+        self.version.is_some_and(|version| pod.meta.version > version)
+    }
 }
 
 /// A step that may be open.
@@ -152,13 +173,19 @@ impl Budget {
         self.quiet.wait(groups, self.limits.after)
     }
 
-    /// Whether some of these pods were changed or evicted a moment ago, and still seem to be as they were; or pods are being listed,
-    /// and some are older in the view than others.
-    pub(super) fn is_behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> bool {
+    /// Those of some pods that were changed or evicted a moment ago, and still seem to be as they were.
+    pub(super) fn behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> BTreeSet<Arc<str>> {
         let mut memory = self.memory();
-        memory.unseen.retain(|_, at| at.elapsed() < SEEN_WITHIN);
-        store.is_listing()
-            || pods.iter().any(|pod| memory.unseen.contains_key(&pod.meta.uid) || !store.caught_up(&pod.meta.key))
+        memory.unseen.retain(|_, unseen| !unseen.is_over());
+        let is_unseen = |pod: &Pod| memory.unseen.get(&pod.meta.uid).is_some_and(|unseen| !unseen.is_seen(pod));
+        let behind = pods.iter().filter(|pod| is_unseen(pod) || !store.caught_up(&pod.meta.key));
+        behind.map(|pod| pod.meta.uid.clone()).collect()
+    }
+
+    /// Whether nothing is decided about these pods yet: some were changed or evicted a moment ago, and still seem to be as they were;
+    /// or pods are being listed, and some are older in the view than others.
+    pub(super) fn is_behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> bool {
+        store.is_listing() || !self.behind(pods, store).is_empty()
     }
 
     /// Waits for the turn to take a step: nobody else takes one until it is dropped, so that no limit is exceeded.
@@ -174,7 +201,7 @@ impl Budget {
         (to, taken, requests): (&Arc<str>, Taken, Requests),
     ) {
         let mut memory = self.memory();
-        memory.unseen.insert(pod.meta.uid.clone(), Instant::now());
+        memory.unseen.insert(pod.meta.uid.clone(), Unseen { at: Instant::now(), version: None });
         memory.last.insert((at.clone(), step), (stage, Instant::now()));
         memory.note_step((to.clone(), at.clone()), Open { taken, requests: Some(requests) });
     }
@@ -186,7 +213,8 @@ impl Budget {
 
     /// Nobody knows whether a pod was changed.
     pub(super) fn note_doubt(&self, pod: &Pod) {
-        self.memory().unseen.insert(pod.meta.uid.clone(), Instant::now());
+        let unseen = Unseen { at: Instant::now(), version: Some(pod.meta.version) };
+        self.memory().unseen.insert(pod.meta.uid.clone(), unseen);
     }
 
     /// The applications with steps for a group that may be open.

@@ -93,9 +93,6 @@ impl Repairs {
         Disruption { view, pod, to }: Disruption<'_>,
     ) -> Result<MutexGuard<'_, ()>, Duration> {
         let turn = self.budget.turn().await;
-        if self.is_outdated(at, asking, view) {
-            return Err(ECHO);
-        }
         if let Some(wait) = self.budget.wait() {
             return Err(wait.max(ECHO));
         }
@@ -103,7 +100,9 @@ impl Repairs {
         lost.remove(at);
         let others: Vec<i64> = lost.values().copied().collect();
         let is_available = view.available.has(pod);
-        let Some(held) = held(is_available, &others, self.env.now().as_second()) else { return Ok(turn) };
+        let Some(held) = held(is_available, &others, self.env.now().as_second()) else {
+            return if self.is_outdated(at, asking, view, is_available) { Err(ECHO) } else { Ok(turn) };
+        };
         if held.is_long {
             let named: Vec<String> = lost.keys().take(MOST_NAMED).map(|at| at.key.to_string()).collect();
             let note = format!(
@@ -117,9 +116,12 @@ impl Repairs {
         Err(HELD)
     }
 
-    /// Whether an application asks for something else than when it was looked at, or pods were lost since: labels move between a
-    /// workload and what it controls, and then the other has taken a step for the same pods.
-    fn is_outdated(&self, at: &ApplicationKey, asking: &Asking, view: &View) -> bool {
+    /// Whether an application asks for something else than when it was looked at, or has lost pods since, if an available one is to
+    /// go: labels move between a workload and what it controls, and then the other has taken a step for the same pods.
+    fn is_outdated(&self, at: &ApplicationKey, asking: &Asking, view: &View, is_available: bool) -> bool {
+        if is_on(Mutant::TwoBudgets) {
+            return false;
+        }
         if self.applications.get(at).is_none_or(|now| now.differs(asking)) {
             return true;
         }
@@ -127,7 +129,7 @@ impl Repairs {
         let available: BTreeSet<_> =
             pods.iter().filter(|pod| view.available.has(pod)).map(|pod| &pod.meta.uid).collect();
         self.budget.is_behind(&pods, &self.stores.pods)
-            || view.pods.iter().any(|pod| view.available.has(pod) && !available.contains(&pod.meta.uid))
+            || is_available && view.pods.iter().any(|pod| view.available.has(pod) && !available.contains(&pod.meta.uid))
     }
 
     /// The applications that have lost a pod in a group lately, and since when.
@@ -329,12 +331,12 @@ impl Repairs {
             return Ok(None);
         }
         let available = Availability { min_ready: 0, now: self.env.now().as_second() };
-        let is_seen = |pod: &Arc<Pod>| !self.budget.is_behind(std::slice::from_ref(pod), &self.stores.pods);
         let pods = self.stores.pods.in_namespace(namespace);
+        let behind = self.budget.behind(&pods, &self.stores.pods);
         let guarded = pods.iter().map(|pod| Guarded {
             name: &pod.meta.key.name,
             labels: &pod.labels,
-            is_well: is_live(pod) && available.has(pod) && is_seen(pod),
+            is_well: is_live(pod) && available.has(pod) && !behind.contains(&pod.meta.uid),
         });
         let full = without_room(&budgets, &pod.labels, &guarded.collect::<Vec<_>>());
         Ok(full.map(|name| format!("the PodDisruptionBudget {name} has no room, beside pods that are not well yet")))
