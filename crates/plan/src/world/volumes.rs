@@ -58,7 +58,10 @@ impl<'w> Volumes<'w> {
 
     /// Has pods say which groups their volumes allow, those that are not where their seats are.
     pub(super) fn pin(&mut self, division: &mut Division, states: &mut [PodState], pods: &[&Value]) {
-        let elsewhere: Vec<usize> = misplaced(division, states).into_iter().map(|known| known.pod).collect();
+        // One that has no node yet may have volumes that are bound where it gets one.
+        let is_bound = |number: &usize| pods[*number]["spec"]["nodeName"].is_string();
+        let elsewhere: Vec<usize> =
+            misplaced(division, states).into_iter().map(|known| known.pod).filter(is_bound).collect();
         for number in elsewhere {
             if let Reach::Only(allowed) = self.reach(pods[number]) {
                 states[number].reach = Some(allowed);
