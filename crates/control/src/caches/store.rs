@@ -72,8 +72,6 @@ struct State<T> {
     position: u64,
     /// The list under way, if there is one.
     listing: Option<Listing>,
-    /// Since when lists are tried and nothing has come of it.
-    vain_since: Option<Instant>,
     lists_begun: u64,
     lists_done: u64,
     /// The term in which lists are begun.
@@ -106,10 +104,17 @@ impl<T> Indexed<T> {
 }
 
 /// A list under way. It tells objects by name, not by age: its newest version counts only when it is done.
-#[derive(Default)]
 struct Listing {
     keys: BTreeSet<Key>,
     newest: u64,
+    /// When it was begun, or the first one before it of which nothing came either.
+    since: Instant,
+}
+
+impl Listing {
+    fn begun(since: Instant) -> Self {
+        Self { keys: BTreeSet::new(), newest: 0, since }
+    }
 }
 
 /// So many of our own writes are kept before those are dropped that the view includes.
@@ -140,7 +145,6 @@ impl<T: Cached> Default for Store<T> {
             strings: Interner::default(),
             position: 0,
             listing: None,
-            vain_since: None,
             lists_begun: 0,
             lists_done: 0,
             term: 0,
@@ -167,14 +171,10 @@ impl<T: Cached> Store<T> {
         let mut state = self.write();
         match event {
             Event::Init => {
-                state.vain_since.get_or_insert_with(Instant::now);
-            }
-            _ => state.vain_since = None,
-        }
-        match event {
-            Event::Init => {
                 state.lists_begun += 1;
-                state.listing = Some(Listing::default());
+                // One of which nothing came is tried again.
+                let since = state.listing.take().filter(|list| list.keys.is_empty()).map(|list| list.since);
+                state.listing = Some(Listing::begun(since.unwrap_or_else(Instant::now)));
                 Vec::new()
             }
             Event::InitApply(observed) => state.put(observed, true).into_iter().collect(),
@@ -282,7 +282,9 @@ impl<T: Cached> Store<T> {
 
     /// For how long lists have been tried of which not even a first page has come.
     pub fn listed_in_vain(&self) -> Duration {
-        self.read().vain_since.map_or(Duration::ZERO, |since| since.elapsed())
+        let state = self.read();
+        let in_vain = state.listing.as_ref().filter(|list| list.keys.is_empty());
+        in_vain.map_or(Duration::ZERO, |list| list.since.elapsed())
     }
 
     /// The term in which the last full list was begun, and one more; 0 before the first.
@@ -429,7 +431,7 @@ impl<T: Cached> State<T> {
     /// Ends a list: what it did not name is gone.
     fn finish_list(&mut self) -> Vec<Change<T>> {
         self.lists_done = self.lists_begun;
-        let Some(Listing { keys, newest }) = self.listing.take() else { return Vec::new() };
+        let Some(Listing { keys, newest, .. }) = self.listing.take() else { return Vec::new() };
         // Also back: after a restored backup, versions start again from an older one.
         self.position = newest;
         self.malformed.retain(|key, _| keys.contains(key));

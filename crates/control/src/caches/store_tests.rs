@@ -203,6 +203,24 @@ fn what_a_later_list_has_told_of_is_seen_before_the_list_is_done() {
     assert_eq!(store.behind(), [late]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn lists_of_which_nothing_comes_are_in_vain_until_a_page_does() {
+    let store = Store::<Node>::default();
+    let minute = Duration::from_secs(60);
+    store.apply(Event::Init);
+    tokio::time::advance(minute).await;
+    store.apply(Event::Init);
+    assert_eq!(store.listed_in_vain(), minute, "it counts from the first of them");
+    store.apply(Event::InitApply(observed::<Node>(&node("a", 1, "1"))));
+    assert_eq!(store.listed_in_vain(), Duration::ZERO);
+    store.apply(Event::Init);
+    assert_eq!(store.listed_in_vain(), Duration::ZERO, "of the one before something came");
+    tokio::time::advance(minute).await;
+    assert_eq!(store.listed_in_vain(), minute);
+    store.apply(Event::InitDone);
+    assert_eq!(store.listed_in_vain(), Duration::ZERO, "there is nothing, and that is known");
+}
+
 #[test]
 fn a_write_whose_object_was_deleted_while_we_were_away_does_not_block_for_ever() {
     let store = Store::<Node>::default();
