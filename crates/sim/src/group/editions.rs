@@ -20,7 +20,8 @@ use super::moves::{comes_back, is_well};
 use super::placing::is_gated;
 use super::properties::{has_ended, is_in, none_if_empty};
 use super::seats::division;
-use crate::object::{is_ready, is_terminating, list, text};
+use super::targets::takes_pods;
+use crate::object::{is_terminating, list, text};
 use crate::server::Server;
 use crate::sim::Write;
 use crate::webhook::controller_of;
@@ -79,7 +80,6 @@ fn place_of(policy: &Value, group: &str) -> (usize, String) {
 
 /// Whether a group has a node that takes pods.
 fn has_node(server: &Server, group: &str) -> bool {
-    let takes_pods = |node: &Value| is_ready(node) && node["spec"]["unschedulable"] != true;
     let found = server.get(GROUPS, "", group);
     found.is_some_and(|group| server.list("nodes").iter().any(|node| takes_pods(node) && is_in(&group, node)))
 }

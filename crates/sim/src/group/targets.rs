@@ -102,7 +102,6 @@ impl Targets {
         if !is_taken || is_news || has_edition || is_gated(pod) || number_of(pod).is_some() {
             return Ok(());
         }
-        let takes_pods = |node: &Value| is_ready(node) && node["spec"]["unschedulable"] != true;
         let has_node = |group: &str| {
             let versions = groups.get(group).into_iter().flatten();
             let mut versions = versions.filter(|(until, _)| *until >= since);
@@ -130,6 +129,11 @@ impl Targets {
         let name = &pod["metadata"]["name"];
         Err(format!("a pod is moved, and no group that lacks pods has a node: {name}, {told}"))
     }
+}
+
+/// Whether a node is well, and open to pods.
+pub(super) fn takes_pods(node: &Value) -> bool {
+    is_ready(node) && node["spec"]["unschedulable"] != true
 }
 
 /// Whether a pod has no node, and selects others than those of its group.
