@@ -42,8 +42,12 @@ pub(super) fn pods_of_application(
     namespace: &str,
     asking: &Asking,
 ) -> Vec<Arc<Pod>> {
-    let found = owners_of_pods(applications, asking);
-    let found = found.iter().flat_map(|uid| pods.find(Pod::BY_OWNER, uid));
+    live_pods_of(pods, namespace, &owners_of_pods(applications, asking))
+}
+
+/// All live pods that some workloads control.
+pub(super) fn live_pods_of(pods: &Store<Pod>, namespace: &str, owners: &[Arc<str>]) -> Vec<Arc<Pod>> {
+    let found = owners.iter().flat_map(|uid| pods.find(Pod::BY_OWNER, uid));
     found.filter(|pod| is_live(pod) && *pod.meta.key.namespace == *namespace).collect()
 }
 

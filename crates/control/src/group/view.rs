@@ -12,9 +12,11 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::application::{ApplicationKey, Asking};
-use super::owner::{OwnerKey, is_live};
+use super::owner::OwnerKey;
 use super::repair::{HELD, Repairs, SELDOM};
-use super::standing::{Standing, is_rolling_out, owners_of_pods, pods_of_application, state_of, stranded};
+use super::standing::{
+    Standing, is_rolling_out, live_pods_of, owners_of_pods, pods_of_application, state_of, stranded,
+};
 use super::template::Template;
 use super::turns::Availability;
 use crate::observed::Observed;
@@ -176,16 +178,17 @@ impl Repairs {
             return Ok(if is_rolling_out(&whole) { Settled::Changing } else { Settled::As { desired, available } });
         };
         // Of a kind that users have listed no more is known than how many pods there should be.
-        let desired = count(&whole, &format!("/{}", field.replace('.', "/"))).unwrap_or(view.pods.len());
-        let available = view.pods.iter().filter(|pod| view.available.has(pod)).count();
+        let wanted = count(&whole, &format!("/{}", field.replace('.', "/")));
         // Pods of what is below it and asks by itself are of its number, though not its to change.
-        let own: BTreeSet<Arc<str>> = owners_of_pods(&self.applications, asking).into_iter().collect();
-        let others = self.applications.all_owned_by(asking).into_iter().filter(|uid| !own.contains(uid));
-        let others =
-            others.flat_map(|uid| self.stores.pods.find(Pod::BY_OWNER, &uid)).filter(|pod| is_live(pod)).count();
-        let is_whole = desired == view.pods.len() + others;
-        let desired = desired.saturating_sub(others);
-        Ok(if is_whole { Settled::As { desired, available } } else { Settled::Changing })
+        let mut owners = self.applications.all_owned_by(asking);
+        owners.push(asking.meta.uid.clone());
+        let all = live_pods_of(&self.stores.pods, &at.key.namespace, &owners).len();
+        let (desired, available) = (view.pods.len(), view.pods.iter().filter(|pod| view.available.has(pod)).count());
+        Ok(if wanted.is_none_or(|wanted| wanted == all) {
+            Settled::As { desired, available }
+        } else {
+            Settled::Changing
+        })
     }
 }
 
