@@ -7,15 +7,16 @@ use std::time::Duration;
 use dapple_plan::group::binding::Pair;
 use serde_json::json;
 
-use super::GROUPS;
 use super::crowd::{create, is_elected, named};
 use super::script::PATH as GROUPS_PATH;
 use super::seats::{STRAGGLER, is_live};
 use crate::object::text;
 use crate::script::{Event, Script};
-use crate::server::ChangeKind;
+use crate::server::{CRDS, ChangeKind};
 use crate::sim::{Actor, Write};
 
+/// What the names of the family's CRDs end with.
+const OF_GROUPS: &str = ".groupmanagement.kubeedge.io";
 /// The application, the label of its pods, its policy, its group, and the only node of that.
 const NAME: &str = "vain";
 /// What has not helped is not done again before this: ten minutes, less what the first answer may have taken.
@@ -62,9 +63,9 @@ impl Vain {
     /// Takes in a write.
     pub(super) fn see(&mut self, write: &Write<'_>) -> Result<(), String> {
         let (object, before) = (&write.change.object, write.change.previous.as_deref());
-        let is_group = write.change.resource == GROUPS && object["metadata"]["name"] == NAME;
-        if is_group && write.change.kind == ChangeKind::Added {
-            // Without its CRD, managers have done nothing, and forgotten what they did.
+        let is_crd = write.change.resource == CRDS && text(&object["metadata"]["name"]).ends_with(OF_GROUPS);
+        if is_crd && write.change.kind == ChangeKind::Added {
+            // The family begins anew with its CRDs, as with a new leader: it has forgotten what it did.
             self.moved.clear();
         }
         if is_elected(write) {
