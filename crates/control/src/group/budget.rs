@@ -32,6 +32,8 @@ const LONG: Duration = Duration::from_secs(300);
 const ENDED: Duration = Duration::from_secs(60);
 /// A step that is not seen by then was not done: a watch that has gone silent ends before, and what was missed is told.
 const SEEN_WITHIN: Duration = Duration::from_secs(330);
+/// What was asked for is done by then, or never: an API server gives each request a minute.
+const DONE_WITHIN: Duration = Duration::from_secs(90);
 
 /// What is done to a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -182,6 +184,21 @@ impl Budget {
         behind.map(|pod| pod.meta.uid.clone()).collect()
     }
 
+    /// Those of some pods that still seem to be as they were long after they were evicted, or may have been changed.
+    pub(super) fn overdue(&self, pods: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+        let memory = self.memory();
+        let is_overdue = |pod: &&Arc<Pod>| {
+            let unseen = memory.unseen.get(&pod.meta.uid);
+            unseen.is_some_and(|unseen| unseen.at.elapsed() >= DONE_WITHIN && !unseen.is_seen(pod))
+        };
+        pods.iter().filter(is_overdue).cloned().collect()
+    }
+
+    /// Nothing has come of what was tried with a pod.
+    pub(super) fn note_undone(&self, pod: &Pod) {
+        self.memory().unseen.remove(&pod.meta.uid);
+    }
+
     /// Whether nothing is decided about these pods yet: some were changed or evicted a moment ago, and still seem to be as they were;
     /// or pods are being listed, and some are older in the view than others.
     pub(super) fn is_behind(&self, pods: &[Arc<Pod>], store: &Store<Pod>) -> bool {
@@ -264,9 +281,10 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use dapple_api::kinds::POD;
+    use serde_json::json;
 
     use super::*;
-    use crate::slim::Key;
+    use crate::slim::{Interner, Key, read};
 
     fn budget() -> Budget {
         let quiet = Quiet::new(Arc::default(), Arc::default());
@@ -315,6 +333,25 @@ mod tests {
         assert_eq!(budget.wait(), None);
         budget.note_restart(&application(), "beijing", taken(90));
         assert_eq!(budget.wait(), Some(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_stays_as_it_was_is_overdue_until_nothing_has_come_of_it() {
+        let (budget, store) = (budget(), Store::<Pod>::default());
+        let pod = |version: &str| {
+            let meta = json!({"name": "web-1", "namespace": "here", "uid": "u", "resourceVersion": version});
+            Arc::new(read::<Pod>(&json!({"metadata": meta}), &mut Interner::default()).expect("a pod"))
+        };
+        let old = [pod("5")];
+        budget.note_doubt(&old[0]);
+        pass(89).await;
+        assert!(budget.overdue(&old).is_empty(), "it may be done yet");
+        pass(1).await;
+        assert_eq!(budget.overdue(&old).len(), 1);
+        assert!(budget.overdue(&[pod("6")]).is_empty(), "it is seen what has become of it");
+        assert!(budget.is_behind(&old, &store));
+        budget.note_undone(&old[0]);
+        assert!(budget.overdue(&old).is_empty() && !budget.is_behind(&old, &store));
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use super::application::{ApplicationKey, Asking};
+use super::gates::whole;
 use super::owner::OwnerKey;
 use super::repair::{HELD, Repairs, SELDOM};
 use super::standing::{
@@ -86,6 +87,7 @@ impl Repairs {
         if owners.is_empty() {
             return Ok(Err(Ended::Again(SELDOM)));
         }
+        self.settle_doubts(&pods).await?;
         if self.are_several(at, asking, &owners) || self.budget.is_behind(&pods, &self.stores.pods) {
             return Ok(Err(Ended::Again(HELD)));
         }
@@ -115,6 +117,17 @@ impl Repairs {
             true if kept == revisions => Ok(Err(Ended::Done)),
             true => Ok(Err(Ended::Again(HELD))),
         }
+    }
+
+    /// Asks for pods that seem to be as they were long after they were evicted, or may have been changed. If they are, nothing has come
+    /// of it, and the application goes on; if not, the view is behind, and it waits.
+    async fn settle_doubts(&self, pods: &[Arc<Pod>]) -> Result<(), kube::Error> {
+        for pod in self.budget.overdue(pods) {
+            if whole(&self.client, &pod).await?.is_some() {
+                self.budget.note_undone(&pod);
+            }
+        }
+        Ok(())
     }
 
     /// Says that pods are left alone since the object of a listed kind that controls them has no template where the list says. Those of
