@@ -47,7 +47,6 @@ mod metrics;
 mod moves;
 mod notes;
 mod owner;
-mod pacer;
 mod pinned;
 mod placing;
 mod policy;

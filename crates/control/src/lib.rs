@@ -21,6 +21,7 @@ pub mod manager;
 pub mod metrics;
 pub mod observed;
 mod overriding;
+mod pacer;
 pub mod partition;
 pub mod pool;
 pub mod port;

@@ -12,10 +12,10 @@ use dapple_plan::room::Requests;
 use tokio::time::Instant;
 
 use super::application::ApplicationKey;
-use super::pacer::Pace;
 use super::quiet::Quiet;
 use crate::caches::store::Store;
 use crate::family::RepairLimits;
+use crate::pacer::Pace;
 use crate::slim::Pod;
 
 /// An application is looked at no more often.

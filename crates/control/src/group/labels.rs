@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::info;
 
-use super::pacer::Pacer;
 use super::{BACKOFF, Group};
 use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
 use crate::failing::Failure;
 use crate::family::ControllerContext;
 use crate::metrics::Metrics;
+use crate::pacer::Pacer;
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Key, Node, Pod, StringMap};
 use crate::worker::Reconcile;

@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who has to wait for the next turn does so by [`Pacer::turn`].
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     between: Duration,
     next: Mutex<Option<Instant>>,
 }
 
 impl Pacer {
-    pub(super) fn new(between: Duration) -> Self {
+    pub(crate) fn new(between: Duration) -> Self {
         Self { between, next: Mutex::default() }
     }
 
     /// Waits for the next turn.
-    pub(super) async fn turn(&self) {
+    pub(crate) async fn turn(&self) {
         let turn = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
             let turn = next.unwrap_or_else(Instant::now).max(Instant::now());
@@ -30,18 +30,18 @@ impl Pacer {
 }
 
 /// Each of some things is looked at no more often than this.
-pub(super) struct Pace<K> {
+pub(crate) struct Pace<K> {
     between: Duration,
     looked: Mutex<BTreeMap<K, Instant>>,
 }
 
 impl<K: Ord + Clone> Pace<K> {
-    pub(super) fn new(between: Duration) -> Self {
+    pub(crate) fn new(between: Duration) -> Self {
         Self { between, looked: Mutex::default() }
     }
 
     /// It is to be looked at: how long to wait, if it was a moment ago.
-    pub(super) fn note_look(&self, key: &K) -> Option<Duration> {
+    pub(crate) fn note_look(&self, key: &K) -> Option<Duration> {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
         let left = looked.get(key).map_or(Duration::ZERO, |last| self.between.saturating_sub(last.elapsed()));
         if left.is_zero() {
@@ -51,7 +51,7 @@ impl<K: Ord + Clone> Pace<K> {
     }
 
     /// It is gone.
-    pub(super) fn forget(&self, key: &K) {
+    pub(crate) fn forget(&self, key: &K) {
         self.looked.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 }
