@@ -50,6 +50,7 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
         workers: 4,
         gates: Default::default(),
         repair: Default::default(),
+        pool: Default::default(),
     };
     manager::run(config, options, Env::system(), CancellationToken::new(), manager::alone).await?;
     Ok(true)

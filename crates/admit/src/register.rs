@@ -259,7 +259,7 @@ impl Registrar {
             }
         }
         let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
-        let is_served = GROUP.needs.iter().all(|kind| versions.contains_key(&kind.crd()));
+        let is_served = GROUP.needs().all(|kind| versions.contains_key(&kind.crd()));
         // All at once: a slow API server must not make a look take as long as a dozen of its answers.
         let (mut configured, gated) = tokio::join!(
             join_all(wanted.iter().map(|wanted| self.configure(wanted))),

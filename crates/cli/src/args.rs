@@ -301,6 +301,9 @@ pub(crate) struct ManagerArgs {
     /// How long the nodes of a group have to be the same before pods are moved to or from it.
     #[arg(long, default_value = "300s", value_parser = seconds)]
     pub(crate) repair_after: Duration,
+    /// Nodes that are written for their pools, in the whole cluster in a second.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) pool_node_writes_per_second: u16,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]

@@ -66,7 +66,7 @@ impl Needed {
 
 const WATCHED: &[&str] = &["list", "watch"];
 
-/// What controllers do (`control::daemonset`, `control::group`), beside reading what they watch.
+/// What controllers do (`control::daemonset`, `control::group`, `control::pool`), beside reading what they watch.
 fn of_controllers(needed: &mut Needed) {
     for kind in [kinds::NODE, kinds::POD, kinds::CONTROLLER_REVISION, kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {
         needed.of(kind, "", WATCHED);
@@ -93,7 +93,9 @@ fn of_controllers(needed: &mut Needed) {
     needed.of(kinds::POD_DISRUPTION_BUDGET, "", &["list"]);
     needed.of(kinds::POD, "/status", &["patch"]);
     needed.of(kinds::POD, "/resize", &["patch"]);
-    for kind in [kinds::DAEMON_SET, kinds::NODE_GROUP, kinds::PROPAGATION_POLICY, kinds::OVERRIDE_POLICY] {
+    let told =
+        [kinds::DAEMON_SET, kinds::NODE_GROUP, kinds::PROPAGATION_POLICY, kinds::OVERRIDE_POLICY, kinds::NODE_POOL];
+    for kind in told {
         needed.of(kind.at, "/status", &["patch"]);
     }
     // To be named as an owner that waits for what it owns.

@@ -11,7 +11,7 @@ use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
 use dapple_control::env::Env;
 use dapple_control::families;
-use dapple_control::family::{Family, RepairLimits};
+use dapple_control::family::{Family, PoolLimits, RepairLimits};
 use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{Options, Shared, run as run_manager};
 use dapple_control::writes::rate::Limits;
@@ -139,6 +139,7 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
         workers: args.workers.into(),
         gates: args.feature_gates.clone(),
         repair: RepairLimits { per_minute: args.repair_per_minute.into(), after: args.repair_after },
+        pool: PoolLimits { node_writes_per_second: args.pool_node_writes_per_second },
     })
 }
 

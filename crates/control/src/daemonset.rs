@@ -37,7 +37,7 @@ use tracing::warn;
 use crate::caches::store::Change;
 use crate::env::Backoff;
 use crate::failing::Failure;
-use crate::family::{Controller, ControllerContext, Family};
+use crate::family::{Controller, ControllerContext, Family, Part};
 use crate::gates::Gate;
 use crate::overriding::Policies;
 use crate::queue::{Ended, Queue};
@@ -61,24 +61,27 @@ pub const NODE_LABEL_PATCHES: Gate = Gate { name: "AdvancedDaemonSetNodeLabelPat
 
 /// The family.
 pub const FAMILY: Family = Family {
-    name: "daemonset",
-    needs: &[&kinds::DAEMON_SET],
+    name: NAME,
     is_adoptable: true,
-    controllers: &[Controller {
-        reads: &[
-            kinds::DAEMON_SET.at,
-            kinds::CONTROLLER_REVISION,
-            kinds::POD,
-            kinds::NODE,
-            kinds::OVERRIDE_POLICY.at,
-            kinds::NODE_GROUP.at,
-        ],
-        start: |context| started(DaemonSets::start(context), context),
+    parts: &[Part {
+        name: NAME,
+        needs: &[&kinds::DAEMON_SET],
+        controllers: &[Controller {
+            reads: &[
+                kinds::DAEMON_SET.at,
+                kinds::CONTROLLER_REVISION,
+                kinds::POD,
+                kinds::NODE,
+                kinds::OVERRIDE_POLICY.at,
+                kinds::NODE_GROUP.at,
+            ],
+            start: |context| started(DaemonSets::start(context), context),
+        }],
+        // Nothing is held back for it.
+        tell_off: |_, _| Box::pin(std::future::ready(())),
     }],
     gates: &[&NODE_LABEL_PATCHES],
     register: |metrics| _ = metrics.of_family::<PatchMetrics>(),
-    // Nothing is held back for it.
-    tell_off: |_, _| Box::pin(std::future::ready(())),
 };
 
 /// What is said of a set that no look at comes to its end.

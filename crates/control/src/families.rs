@@ -2,15 +2,17 @@
 
 use crate::family::Family;
 use crate::gates::{Gate, Gates};
-use crate::{daemonset, group};
+use crate::{daemonset, group, pool};
 
 /// DaemonSet.
 pub const DAEMON_SET: &Family = &daemonset::FAMILY;
 /// NodeGroup, PropagationPolicy, OverridePolicy.
 pub const GROUP: &Family = &group::FAMILY;
+/// NodePool.
+pub const POOL: &Family = &pool::FAMILY;
 
 /// Every family there is.
-pub const ALL: [&Family; 2] = [DAEMON_SET, GROUP];
+pub const ALL: [&Family; 3] = [DAEMON_SET, GROUP, POOL];
 
 /// The families of these names, each once.
 pub fn find(names: &[String]) -> Result<Vec<&'static Family>, String> {
@@ -28,7 +30,7 @@ pub fn gates(text: &str) -> Result<Gates, String> {
 
 /// How dapple comes to serve the kind of a CRD that belongs to another product.
 pub fn way_over(crd: &str) -> String {
-    let family = ALL.into_iter().find(|family| family.needs.iter().any(|kind| kind.crd() == crd));
+    let family = ALL.into_iter().find(|family| family.needs().any(|kind| kind.crd() == crd));
     match family.filter(|family| family.is_adoptable) {
         Some(family) => format!("`dapple adopt {}` takes it over, and nothing restarts", family.name),
         None => "remove that product and its CRD, then `dapple up --cluster`, to have dapple serve the kind".to_owned(),
@@ -55,10 +57,18 @@ mod tests {
     fn families_need_kinds_of_their_own_and_read_what_they_need() {
         for family in ALL {
             assert!(OWN.iter().any(|kind| kind.family == family.name), "{family:?} has no kind in the table");
-            for kind in family.needs {
-                assert_eq!(kind.family, family.name, "{}", kind.at.kind);
-                let mut reads = family.controllers.iter().flat_map(|controller| controller.reads);
-                assert!(reads.any(|read| *read == kind.at), "no controller of {family:?} reads {}", kind.at.kind);
+            for part in family.parts {
+                assert!(part.name == family.name || part.name.starts_with(&format!("{}/", family.name)));
+                for kind in part.needs {
+                    assert_eq!(kind.family, family.name, "{}", kind.at.kind);
+                    let mut reads = part.controllers.iter().flat_map(|controller| controller.reads);
+                    assert!(
+                        reads.any(|read| *read == kind.at),
+                        "no controller of {} reads {}",
+                        part.name,
+                        kind.at.kind
+                    );
+                }
             }
         }
     }
@@ -67,7 +77,7 @@ mod tests {
     fn a_family_that_is_named_twice_is_served_once() {
         let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         assert_eq!(find(&names(&["group", "daemonset", "group"])), Ok(vec![DAEMON_SET, GROUP]));
-        assert!(find(&names(&["group", "nobody"])).unwrap_err().ends_with("there is: daemonset, group"));
+        assert!(find(&names(&["group", "nobody"])).unwrap_err().ends_with("there is: daemonset, group, pool"));
     }
 
     #[test]

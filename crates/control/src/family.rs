@@ -17,22 +17,42 @@ use crate::retry::Recovery;
 use crate::signal::Signal;
 use crate::writes::events::Recorder;
 
-/// A family of APIs: kinds that are served together, by controllers of their own.
+/// A family of APIs: kinds that belong together, with controllers of their own.
 pub struct Family {
     /// Its name, as in `--families`: that of its module in every layer.
     pub name: &'static str,
-    /// The kinds that have to be dapple's to serve before its controllers begin.
-    pub needs: &'static [&'static OwnKind],
     /// Whether `dapple adopt` can take its kinds over from another product.
     pub is_adoptable: bool,
-    /// What works on its objects.
-    pub controllers: &'static [Controller],
+    /// What is served together. Most families are one part.
+    pub parts: &'static [Part],
     /// Features of it that can be switched.
     pub gates: &'static [&'static Gate],
     /// Makes metrics known that are its alone.
     pub register: fn(&Metrics),
+}
+
+/// Kinds of a family that are served together. If one of them is another product's, this part stays off, and no other does.
+pub struct Part {
+    /// Its name in logs, metrics and readiness: that of its family, with the kind where kinds are served one by one.
+    pub name: &'static str,
+    /// The kinds that have to be dapple's to serve before its controllers begin.
+    pub needs: &'static [&'static OwnKind],
+    /// What works on its objects.
+    pub controllers: &'static [Controller],
     /// Tells those who wait for it why it is off. Begun after each look that finds it so, and dropped at the next.
     pub tell_off: fn(ControllerContext, String) -> BoxFuture<'static, ()>,
+}
+
+impl Family {
+    /// The kinds that its parts need.
+    pub fn needs(&self) -> impl Iterator<Item = &'static OwnKind> + use<> {
+        self.parts.iter().flat_map(|part| part.needs).copied()
+    }
+
+    /// What works on its objects.
+    pub fn controllers(&self) -> impl Iterator<Item = &'static Controller> + use<> {
+        self.parts.iter().flat_map(|part| part.controllers)
+    }
 }
 
 /// A controller of a family.
@@ -68,6 +88,8 @@ pub struct ControllerContext {
     pub places: Signal,
     /// How pods may be moved to where they belong.
     pub repair: RepairLimits,
+    /// How nodes of pools may be written.
+    pub pool: PoolLimits,
     /// dapple's own namespace.
     pub namespace: Arc<str>,
     /// Keys that each controller works on at once.
@@ -80,6 +102,19 @@ pub struct ControllerContext {
     pub caches: Caches,
     /// Ends the family.
     pub stop: CancellationToken,
+}
+
+/// How nodes of pools may be written.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolLimits {
+    /// So many writes of nodes a second, in the whole cluster.
+    pub node_writes_per_second: u16,
+}
+
+impl Default for PoolLimits {
+    fn default() -> Self {
+        Self { node_writes_per_second: 5 }
+    }
 }
 
 /// How pods may be moved to where they belong.

@@ -19,7 +19,7 @@ use crate::caches::Subscription;
 use crate::caches::store::{Change, Store};
 use crate::env::{Backoff, Env};
 use crate::failing::Failure;
-use crate::family::{Controller, ControllerContext, Family};
+use crate::family::{Controller, ControllerContext, Family, Part};
 use crate::observed::{KindInfo, KindWire, Wire};
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Cached, Interner, Key, Meta, Node};
@@ -89,31 +89,34 @@ use versions::PolicyHistory;
 /// The family.
 pub const FAMILY: Family = Family {
     name: "group",
-    needs: &[&kinds::NODE_GROUP, &kinds::PROPAGATION_POLICY, &kinds::OVERRIDE_POLICY],
     is_adoptable: false,
-    controllers: &[
-        Controller {
-            reads: &[kinds::NODE_GROUP.at, kinds::NODE],
-            start: |context| started(Groups::start(context), context),
-        },
-        Controller {
-            reads: &[kinds::NODE_GROUP.at, kinds::NODE, kinds::POD],
-            start: |context| started(NodeLabels::start(context), context),
-        },
-        Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
-        Controller { reads: &[kinds::CONFIG_MAP], start: |context| started(Kinds::start(context), context) },
-        Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
-        Controller { reads: &PLACEMENTS_READ, start: |context| started(Repairs::start(context), context) },
-        Controller {
-            reads: &[kinds::OVERRIDE_POLICY.at, kinds::CONTROLLER_REVISION],
-            start: |context| started(PolicyHistory::start(context), context),
-        },
-        Controller { reads: &PLACEMENTS_READ, start: |context| started(Costs::start(context), context) },
-        Controller { reads: &PLACEMENTS_READ, start: |context| started(Statuses::start(context), context) },
-    ],
+    parts: &[Part {
+        name: "group",
+        needs: &[&kinds::NODE_GROUP, &kinds::PROPAGATION_POLICY, &kinds::OVERRIDE_POLICY],
+        controllers: &[
+            Controller {
+                reads: &[kinds::NODE_GROUP.at, kinds::NODE],
+                start: |context| started(Groups::start(context), context),
+            },
+            Controller {
+                reads: &[kinds::NODE_GROUP.at, kinds::NODE, kinds::POD],
+                start: |context| started(NodeLabels::start(context), context),
+            },
+            Controller { reads: &BINDINGS_READ, start: |context| started(Bindings::start(context), context) },
+            Controller { reads: &[kinds::CONFIG_MAP], start: |context| started(Kinds::start(context), context) },
+            Controller { reads: &PLACEMENTS_READ, start: |context| started(Placements::start(context), context) },
+            Controller { reads: &PLACEMENTS_READ, start: |context| started(Repairs::start(context), context) },
+            Controller {
+                reads: &[kinds::OVERRIDE_POLICY.at, kinds::CONTROLLER_REVISION],
+                start: |context| started(PolicyHistory::start(context), context),
+            },
+            Controller { reads: &PLACEMENTS_READ, start: |context| started(Costs::start(context), context) },
+            Controller { reads: &PLACEMENTS_READ, start: |context| started(Statuses::start(context), context) },
+        ],
+        tell_off: |context, why| Box::pin(unserved::tell_gated(context, why)),
+    }],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<GroupMetrics>(),
-    tell_off: |context, why| Box::pin(unserved::tell_gated(context, why)),
 };
 
 /// What says where pods go; what may ask for policies is read for the bindings too.

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::caches::{Caches, WatchContext};
 use crate::env::Env;
-use crate::family::{ControllerContext, Family, RepairLimits};
+use crate::family::{ControllerContext, Family, Part, PoolLimits, RepairLimits};
 use crate::gates::Gates;
 use crate::lease::{Elector, LeaseDurations};
 use crate::metrics::Metrics;
@@ -58,6 +58,8 @@ pub struct Options {
     pub gates: Gates,
     /// How pods may be moved to where they belong.
     pub repair: RepairLimits,
+    /// How nodes of pools may be written.
+    pub pool: PoolLimits,
 }
 
 /// Why a manager could not run.
@@ -176,7 +178,7 @@ pub async fn work<F: Future<Output = ()>>(
         stop: stop.clone(),
     };
     for family in &options.families {
-        readiness.note(family.name, false);
+        family.parts.iter().for_each(|part| readiness.note(part.name, false));
         (family.register)(&metrics);
     }
     // Before anything is listed: what was listed before a term began has to be listed again.
@@ -184,7 +186,9 @@ pub async fn work<F: Future<Output = ()>>(
     let mut families = JoinSet::new();
     for family in &options.families {
         let context = context_of(family, &shared, &clients, &recorder, &options, &places);
-        families.spawn(run_family(family, context, readiness.clone()));
+        for part in family.parts {
+            families.spawn(run_part(part, context.clone(), readiness.clone()));
+        }
     }
     // The lease is held while work under way ends.
     let idle = async move {
@@ -213,6 +217,7 @@ fn context_of(
         gates: options.gates.clone(),
         places: places.clone(),
         repair: options.repair,
+        pool: options.pool,
         namespace: Arc::from(options.namespace.as_str()),
         workers: options.workers,
         leading: shared.leading.clone(),
@@ -222,23 +227,23 @@ fn context_of(
     }
 }
 
-/// Serves a family whenever the cluster lets it, until stopped.
-async fn run_family(family: &'static Family, context: ControllerContext, readiness: Readiness) {
+/// Serves a part of a family whenever the cluster lets it, until stopped.
+async fn run_part(part: &'static Part, context: ControllerContext, readiness: Readiness) {
     let stop = context.stop.clone();
     // A life of its own: what happens to it concerns nothing else.
-    let served = Served::follow(family, &context, &stop.child_token());
+    let served = Served::follow(part, &context, &stop.child_token());
     while !stop.is_cancelled() {
         // Off for a reason that is known is as ready as it gets; not knowing is not.
-        let ours = served.until_ours(|known| readiness.note(family.name, known));
+        let ours = served.until_ours(|known| readiness.note(part.name, known));
         tokio::select! { biased; () = stop.cancelled() => return, () = ours => {} }
-        readiness.note(family.name, false);
+        readiness.note(part.name, false);
         let context = ControllerContext { stop: context.stop.child_token(), ..context.clone() };
-        let mut work = std::pin::pin!(run_controllers(family, &context, || readiness.note(family.name, true)));
+        let mut work = std::pin::pin!(run_controllers(part, &context, || readiness.note(part.name, true)));
         tokio::select! {
             biased;
             () = &mut work => {}
             () = served.until_not_ours() => {
-                readiness.note(family.name, true);
+                readiness.note(part.name, true);
                 context.stop.cancel();
                 work.await;
             }
@@ -247,10 +252,10 @@ async fn run_family(family: &'static Family, context: ControllerContext, readine
     }
 }
 
-/// Runs the controllers of a family until it is stopped. `on_ready` is called when all of them have their first full view.
+/// Runs the controllers of a part until it is stopped. `on_ready` is called when all of them have their first full view.
 /// Their subscriptions are dropped with them.
-async fn run_controllers(family: &Family, context: &ControllerContext, on_ready: impl FnOnce()) {
-    let started = family.controllers.iter().map(|controller| (controller.start)(context));
+async fn run_controllers(part: &Part, context: &ControllerContext, on_ready: impl FnOnce()) {
+    let started = part.controllers.iter().map(|controller| (controller.start)(context));
     let (views, work): (Vec<_>, Vec<_>) = started.map(|of| (of.ready, of.work)).unzip();
     let ready = async {
         join_all(views).await;

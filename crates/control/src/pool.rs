@@ -1,79 +1,40 @@
-//! NodePools by name, and replacements by what they are about.
+//! Pools: what nodes get of their NodePool, and what is told of it.
+//!
+//! Kinds are served one by one: that another product serves one of them keeps no other from being dapple's. A NodePool that is
+//! another product's is read by whoever asks for pools; neither it nor a node is written for it.
+
+use std::time::Duration;
 
 use dapple_api::kinds;
-use dapple_api::pool::Subject;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde::Deserialize;
 
-use crate::observed::{KindInfo, KindWire, Wire};
-use crate::slim::{Cached, Interner, Meta};
+use crate::env::Backoff;
+use crate::family::{Controller, Family, Part};
+use crate::worker::started;
 
-/// A cached NodePool: its name is all that is asked for.
-#[derive(Debug)]
-pub struct Pool {
-    meta: Meta,
-}
+mod cache;
+mod status;
 
-/// The fields of a NodePool that are read off the wire: none.
-#[derive(Debug, Clone, Deserialize)]
-pub struct PoolWire {}
+pub(crate) use cache::BY_POOL;
+pub use cache::{Pool, Replacement, Settings};
 
-impl Wire for PoolWire {}
+use status::PoolStatuses;
 
-impl KindWire for PoolWire {
-    const KIND: KindInfo = kinds::NODE_POOL.at;
-}
+/// The family.
+pub const FAMILY: Family = Family {
+    name: "pool",
+    is_adoptable: false,
+    parts: &[Part {
+        name: "pool/nodepools",
+        needs: &[&kinds::NODE_POOL],
+        controllers: &[Controller {
+            reads: &[kinds::NODE_POOL.at, kinds::NODE],
+            start: |context| started(PoolStatuses::start(context), context),
+        }],
+        // Nothing is held back for it.
+        tell_off: |_, _| Box::pin(std::future::ready(())),
+    }],
+    gates: &[],
+    register: |_| {},
+};
 
-impl Cached for Pool {
-    type Wire = PoolWire;
-
-    fn slim(meta: Meta, _: PoolWire, _: &mut Interner) -> Self {
-        Self { meta }
-    }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
-
-/// A cached YurtAppConfigurationReplacement.
-#[derive(Debug)]
-pub struct Replacement {
-    /// What names it.
-    pub meta: Meta,
-    /// When it was made.
-    pub created: Option<Time>,
-    /// What it changes.
-    pub subject: Subject,
-}
-
-/// The fields of a replacement that are read off the wire.
-#[derive(Debug, Clone, Deserialize)]
-pub struct ReplacementWire {
-    metadata: ReplacementMeta,
-    subject: Subject,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ReplacementMeta {
-    creation_timestamp: Option<Time>,
-}
-
-impl Wire for ReplacementWire {}
-
-impl KindWire for ReplacementWire {
-    const KIND: KindInfo = kinds::REPLACEMENT.at;
-}
-
-impl Cached for Replacement {
-    type Wire = ReplacementWire;
-
-    fn slim(meta: Meta, wire: ReplacementWire, _: &mut Interner) -> Self {
-        Self { meta, created: wire.metadata.creation_timestamp, subject: wire.subject }
-    }
-
-    fn meta(&self) -> &Meta {
-        &self.meta
-    }
-}
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };

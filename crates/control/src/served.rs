@@ -1,6 +1,6 @@
-//! Whether the cluster lets a family be served.
+//! Whether the cluster lets a part of a family be served.
 //!
-//! A CRD that another product serves is never touched: its family stays off and says so, until it is handed over, and a
+//! A CRD that another product serves is never touched: the part that needs it stays off and says so, until it is handed over, and a
 //! kind that another product takes is given up. A watch of the CRDs' metadata tells that one of them has changed; whether
 //! it is served stands in its status, so it is looked at then.
 
@@ -18,7 +18,7 @@ use tracing::{info, warn};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
 use crate::families::way_over;
-use crate::family::{ControllerContext, Family};
+use crate::family::{ControllerContext, Part};
 use crate::install::{find_crd, is_served};
 use crate::slim::Crd;
 
@@ -31,9 +31,9 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// Where this is logged, whatever module it is in: people filter by it.
 const LOGGED_AS: &str = "dapple_control::family";
 
-/// Follows the CRDs that a family needs.
+/// Follows the CRDs that a part of a family needs.
 pub(crate) struct Served {
-    family: &'static Family,
+    part: &'static Part,
     context: ControllerContext,
     /// One of them has come, changed or gone since it was last looked at.
     changed: Arc<Notify>,
@@ -42,9 +42,9 @@ pub(crate) struct Served {
 
 impl Served {
     /// Subscribes to CRDs, until `stop`.
-    pub(crate) fn follow(family: &'static Family, context: &ControllerContext, stop: &CancellationToken) -> Self {
+    pub(crate) fn follow(part: &'static Part, context: &ControllerContext, stop: &CancellationToken) -> Self {
         let changed = Arc::new(Notify::new());
-        let needed: Vec<String> = family.needs.iter().map(|kind| kind.crd()).collect();
+        let needed: Vec<String> = part.needs.iter().map(|kind| kind.crd()).collect();
         let wake = changed.clone();
         let on_crd = move |change: &Change<Crd>| {
             let is_needed = |name: &str| needed.iter().any(|needed| needed == name);
@@ -52,13 +52,13 @@ impl Served {
                 wake.notify_one();
             }
         };
-        Self { family, context: context.clone(), changed, _crds: context.caches.open().subscribe(stop, on_crd) }
+        Self { part, context: context.clone(), changed, _crds: context.caches.open().subscribe(stop, on_crd) }
     }
 
-    /// Waits until the cluster lets the family be served. `on_look` is told whether the cluster's answer is known; if it is, those
-    /// who wait for the family are told too.
+    /// Waits until the cluster lets it be served. `on_look` is told whether the cluster's answer is known; if it is, those who wait
+    /// for it are told too.
     pub(crate) async fn until_ours(&self, on_look: impl Fn(bool)) {
-        let name = self.family.name;
+        let name = self.part.name;
         let mut said = None;
         loop {
             let known = self.context.recovery.count();
@@ -74,7 +74,7 @@ impl Served {
             }
             let telling = async {
                 if !state.is_unknown() {
-                    (self.family.tell_off)(self.context.clone(), state.to_string()).await;
+                    (self.part.tell_off)(self.context.clone(), state.to_string()).await;
                 }
                 pending::<()>().await;
             };
@@ -88,14 +88,14 @@ impl Served {
         }
     }
 
-    /// Waits until the cluster does not let the family be served any more. A cluster that does not answer has not said so.
+    /// Waits until the cluster does not let it be served any more. A cluster that does not answer has not said so.
     pub(crate) async fn until_not_ours(&self) {
         let mut state = CrdState::Ours;
         while state == CrdState::Ours || state.is_unknown() {
             self.pause(&state).await;
             state = self.state().await;
         }
-        self.context.metrics.family_serving(self.family.name, false);
+        self.context.metrics.family_serving(self.part.name, false);
     }
 
     /// After a look, until it is time for another.
@@ -108,9 +108,9 @@ impl Served {
         tokio::select! { biased; () = changed => {}, () = tokio::time::sleep(at_most) => {} }
     }
 
-    /// How the cluster stands to the family's APIs.
+    /// How the cluster stands to its kinds.
     async fn state(&self) -> CrdState {
-        for kind in self.family.needs {
+        for kind in self.part.needs {
             match state_of(&self.context.client, kind.crd()).await {
                 CrdState::Ours => {}
                 other => return other,

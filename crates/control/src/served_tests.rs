@@ -10,13 +10,15 @@ use tokio::time::Instant;
 use super::*;
 use crate::caches::{Caches, WatchContext};
 use crate::env::{Env, SystemClock};
-use crate::family::RepairLimits;
+use crate::family::{PoolLimits, RepairLimits};
 use crate::gates::Gates;
-use crate::group::FAMILY;
+use crate::group;
 use crate::metrics::Metrics;
 use crate::retry::Recovery;
 use crate::signal::Signal;
 use crate::writes::events::Recorder;
+
+const PART: &Part = &group::FAMILY.parts[0];
 
 #[test]
 fn what_another_product_serves_comes_with_the_way_over() {
@@ -43,7 +45,7 @@ fn refusal(code: u16) -> (u16, Value) {
 
 fn crd(labels: &Value) -> (u16, Value) {
     let conditions = json!([{"type": "Established", "status": "True"}]);
-    let name = FAMILY.needs[0].crd();
+    let name = PART.needs[0].crd();
     (200, json!({"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}))
 }
 
@@ -69,7 +71,7 @@ impl Server {
             self.told.lock().unwrap().push(told.map(|text| text.as_str().unwrap_or_default().to_owned()));
             return (201, event);
         }
-        let Some(number) = FAMILY.needs.iter().position(|kind| path.ends_with(&kind.crd())) else {
+        let Some(number) = PART.needs.iter().position(|kind| path.ends_with(&kind.crd())) else {
             return refusal(403);
         };
         // All that it needs are looked at together.
@@ -122,6 +124,7 @@ impl Server {
             gates: Gates::default(),
             places: Signal::default(),
             repair: RepairLimits::default(),
+            pool: PoolLimits::default(),
             namespace: Arc::from("dapple-system"),
             workers: 1,
             leading,
@@ -129,7 +132,7 @@ impl Server {
             caches: Caches::new(watches),
             stop: stop.clone(),
         };
-        Served::follow(&FAMILY, &context, &stop)
+        Served::follow(PART, &context, &stop)
     }
 }
 
@@ -195,5 +198,5 @@ async fn what_waits_for_a_family_that_is_off_is_told_why_by_the_leader() {
     let told = server.told.lock().unwrap().clone();
     let [[name, reason, text]] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((name.as_str(), reason.as_str()), ("waits", "NotServed"));
-    assert!(text.contains(&CrdState::Missing(FAMILY.needs[0].crd()).to_string()), "{text}");
+    assert!(text.contains(&CrdState::Missing(PART.needs[0].crd()).to_string()), "{text}");
 }

@@ -208,7 +208,7 @@ impl Answers {
 
 async fn is_ours(client: &Client) -> Result<bool, kube::Error> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for kind in families::GROUP.needs {
+    for kind in families::GROUP.needs() {
         let found = crds.get_metadata_opt(&kind.crd()).await?;
         let by = found.as_ref().and_then(|found| found.labels().get(MANAGED_BY_LABEL));
         if by.is_none_or(|by| by != MANAGED_BY) {

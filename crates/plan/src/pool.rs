@@ -15,6 +15,7 @@ use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes}
 
 pub mod attributes;
 pub mod rollout;
+pub mod status;
 
 /// The replacements for an application, and the name of the object that has them.
 pub struct Replacements<'a> {

@@ -14,6 +14,7 @@ pub mod kubelet;
 pub mod network;
 pub mod nodes;
 pub mod object;
+pub mod pool;
 pub mod reader;
 pub mod run;
 pub mod scenario;

@@ -5,7 +5,7 @@ use dapple_control::family::Family;
 
 use crate::script::Script;
 use crate::sim::Properties;
-use crate::{daemonset, group};
+use crate::{daemonset, group, pool};
 
 /// A family in the simulator.
 #[derive(Debug, Clone, Copy)]
@@ -40,8 +40,17 @@ pub const GROUP: Scenario = Scenario {
     properties: || Box::<group::properties::GroupProperties>::default(),
 };
 
+/// What is simulated of pools.
+pub const POOL: Scenario = Scenario {
+    family: families::POOL,
+    script: pool::script::script,
+    second: pool::script::script,
+    plain: pool::script::plain,
+    properties: || Box::<pool::properties::PoolProperties>::default(),
+};
+
 /// All of them. That there is one of every family is a test.
-pub const ALL: [Scenario; 2] = [DAEMON_SET, GROUP];
+pub const ALL: [Scenario; 3] = [DAEMON_SET, GROUP, POOL];
 
 /// The scenario of the family of this name.
 pub fn find(name: &str) -> Result<Scenario, String> {

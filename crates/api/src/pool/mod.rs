@@ -42,6 +42,15 @@ pub const PREVIOUS_ATTRIBUTES: &str = "nodepool.openyurt.io/previous-attributes"
 /// Annotation of a node: what was there before a pool put something else in its place.
 pub const REPLACED_ATTRIBUTES: &str = "dapple.dev/pool-replaced";
 
+/// Annotation of a NodePool or an application: `"true"` has nothing of it written.
+pub const SUSPEND_ANNOTATION: &str = "dapple.dev/suspend";
+
+/// Annotation of a NodePool: `"true"` lets its taints with the effect NoExecute onto nodes.
+pub const ALLOW_NO_EXECUTE: &str = "dapple.dev/allow-no-execute";
+
+/// Annotation of a NodePool or an application: names of what may be removed though much goes at once, or `*`.
+pub const CONFIRM_REMOVAL: &str = "dapple.dev/confirm-removal";
+
 /// Label on a workload: the pool that it was made for.
 pub const POOL_NAME_LABEL: &str = "apps.openyurt.io/pool-name";
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_api::kinds::{self, KindInfo};
 use dapple_control::families;
+use dapple_control::family::Family;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -49,7 +50,7 @@ fn named(kind: &KindInfo) -> String {
 
 /// What a manager with all families and webhooks reads: what families say, what webhooks look at besides, and CRDs.
 fn all() -> BTreeSet<String> {
-    let reads = families::ALL.into_iter().flat_map(|family| family.controllers).flat_map(|controller| controller.reads);
+    let reads = families::ALL.into_iter().flat_map(Family::controllers).flat_map(|controller| controller.reads);
     let besides = [kinds::NODE_POOL.at, kinds::REPLACEMENT.at, kinds::CUSTOM_RESOURCE_DEFINITION];
     reads.chain(&besides).map(named).collect()
 }
@@ -79,7 +80,7 @@ async fn a_kind_is_watched_once_whoever_reads_it() {
         hooked.cluster.log("groups"),
         &["--listen", "127.0.0.1:0", "--families", "group"],
     );
-    let read: BTreeSet<String> = families::GROUP.controllers.iter().flat_map(|of| of.reads).map(named).collect();
+    let read: BTreeSet<String> = families::GROUP.controllers().flat_map(|of| of.reads).map(named).collect();
     are(client, &before, &read, 1, 1).await;
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
