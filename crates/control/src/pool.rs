@@ -3,21 +3,34 @@
 //! Kinds are served one by one: that another product serves one of them keeps no other from being dapple's. A NodePool that is
 //! another product's is read by whoever asks for pools; neither it nor a node is written for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::kinds;
 
 use crate::env::Backoff;
-use crate::family::{Controller, Family, Part};
+use crate::family::{Controller, ControllerContext, Family, Part, Started};
 use crate::worker::started;
 
+mod adder;
 mod cache;
+mod execution;
+mod fights;
+mod metrics;
+mod nodes;
+mod seen;
+mod standings;
 mod status;
+mod subscribe;
 
-pub(crate) use cache::BY_POOL;
+pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 
-use status::PoolStatuses;
+use adder::Adder;
+use metrics::PoolMetrics;
+use nodes::PoolNodes;
+use standings::Standings;
+use status::{POOL_STATUS, PoolStatuses};
 
 /// The family.
 pub const FAMILY: Family = Family {
@@ -26,15 +39,23 @@ pub const FAMILY: Family = Family {
     parts: &[Part {
         name: "pool/nodepools",
         needs: &[&kinds::NODE_POOL],
-        controllers: &[Controller {
-            reads: &[kinds::NODE_POOL.at, kinds::NODE],
-            start: |context| started(PoolStatuses::start(context), context),
-        }],
+        controllers: &[Controller { reads: &[kinds::NODE_POOL.at, kinds::NODE], start }],
         // Nothing is held back for it.
         tell_off: |_, _| Box::pin(std::future::ready(())),
     }],
     gates: &[],
-    register: |_| {},
+    register: |metrics| _ = metrics.of_family::<PoolMetrics>(),
 };
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
+
+/// Two controllers that share what they know of nodes: one writes them, the other tells of it.
+fn start(context: &ControllerContext) -> Started {
+    let standings = Arc::new(Standings::new(Adder::new(POOL_STATUS, context)));
+    let statuses = started(PoolStatuses::start(context, standings.clone()), context);
+    let nodes = started(PoolNodes::start(context, standings), context);
+    Started {
+        ready: Box::pin(async { _ = tokio::join!(statuses.ready, nodes.ready) }),
+        work: Box::pin(async { _ = tokio::join!(statuses.work, nodes.work) }),
+    }
+}

@@ -19,7 +19,7 @@ mod set;
 pub use cached::{Cached, Index, read};
 pub use crd::{Crd, CrdWire};
 pub use meta::{Key, Meta};
-pub use node::{Node, NodeWire, Taint, TaintEffect};
+pub use node::{Node, NodeWire, PoolAttributes, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};
 pub use revision::{ControllerRef, Revision, RevisionWire};
 pub(crate) use set::selected;

@@ -141,6 +141,26 @@ mutants! {
     TwoBudgets,
     /// Pods that are restarted where they run do not count against PodDisruptionBudgets.
     RestartsUncounted,
+    /// What a pool put on nodes is undone however many leave it at once.
+    LeaversUnguarded,
+    /// Nodes of pools are written as fast as they can be.
+    NodeWritesUnpaced,
+    /// Taints by which Kubernetes deletes pods are put on nodes though their pool does not allow it.
+    ExecutedUnasked,
+    /// They are put on one node right after another.
+    ExecutedAtOnce,
+    /// They are put on again when somebody has taken them off.
+    ExecutedAgain,
+    /// They are put on further nodes while one that has them is not Ready.
+    ExecutedOntoMore,
+    /// What a pool replaced on a node is not put back.
+    ReplacedForgotten,
+    /// Nodes whose label names no pool are in none.
+    GonePoolIsNone,
+    /// Nodes of a suspended pool are written.
+    SuspendForgotten,
+    /// What others change is put right for ever.
+    FoughtForEver,
 }
 
 /// Whether mistakes can be made in this build at all.

@@ -14,6 +14,9 @@ use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
 pub mod attributes;
+pub mod execute;
+pub mod fight;
+pub mod leaving;
 pub mod rollout;
 pub mod status;
 

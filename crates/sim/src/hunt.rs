@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use dapple_plan::mutant::Mutant;
 
-use crate::scenario::{DAEMON_SET, GROUP, Scenario};
+use crate::scenario::{DAEMON_SET, GROUP, POOL, Scenario};
 use crate::sweep::sweep;
 
 /// The scenarios that a mistake is looked for in. What all families share is looked for in each.
@@ -26,6 +26,10 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::FirstMinuteForgotten | Mutant::SuspendedMoved | Mutant::ProtectedMoved => &[GROUP],
         Mutant::HeldReleased | Mutant::UnknownReleased | Mutant::EndedKeepSeats => &[GROUP],
         Mutant::CopiedLabelsKept => &[GROUP],
+        Mutant::LeaversUnguarded | Mutant::NodeWritesUnpaced | Mutant::ReplacedForgotten => &[POOL],
+        Mutant::ExecutedUnasked | Mutant::ExecutedAtOnce | Mutant::ExecutedAgain => &[POOL],
+        Mutant::ExecutedOntoMore | Mutant::GonePoolIsNone | Mutant::SuspendForgotten => &[POOL],
+        Mutant::FoughtForEver => &[POOL],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
         _ => &[DAEMON_SET],

@@ -16,7 +16,10 @@ use serde_json::Value;
 use crate::crd::{Crd, Version, age, column, wide};
 use crate::kinds;
 
-pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, Taint, TaintEffect, is_reserved};
+pub use node_pool::{
+    LeftNode, NodePool, NodePoolSpec, NodePoolStatus, NodePoolType, RESERVED_DOMAINS, RESERVED_KEYS, Taint,
+    TaintEffect, is_reserved,
+};
 pub use replacement::{
     ConfigMapItem, EnvItem, ImageItem, Item, PersistentVolumeClaimItem, Replacement, ReplacementStatus, SecretItem,
     Subject, SubjectKind, UpgradeStrategy, YurtAppConfigurationReplacement,

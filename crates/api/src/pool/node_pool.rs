@@ -30,7 +30,7 @@ pub struct NodePoolSpec {
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Edge"))]
     pub kind: Option<NodePoolType>,
-    /// Whether pods in this pool use the network of their node. Default false.
+    /// Whether pods in this pool use the network of their node. Kept for OpenYurt; dapple does nothing by it. Default false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
     /// Labels that every node of the pool gets.
@@ -96,6 +96,9 @@ pub struct NodePoolStatus {
     /// Names of the pool's nodes, sorted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
+    /// Nodes that left the pool in the last ten minutes, with the time: when many leave at once, nothing is undone on them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_nodes: Vec<LeftNode>,
     /// The `metadata.generation` that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -103,6 +106,17 @@ pub struct NodePoolStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A node that has left its pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftNode {
+    /// Its name.
+    pub name: String,
+    /// When that was seen.
+    #[schemars(schema_with = "schema::time")]
+    pub time: Time,
 }
 
 impl NodePoolSpec {
@@ -117,19 +131,23 @@ impl NodePoolSpec {
     }
 }
 
+/// Keys that Kubernetes, the kubelet or dapple keep.
+pub const RESERVED_KEYS: [&str; 5] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    super::NODE_POOL_LABEL,
+    super::PREVIOUS_ATTRIBUTES,
+];
+
+/// Domains of keys that Kubernetes, the kubelet or dapple keep.
+pub const RESERVED_DOMAINS: [&str; 3] = ["node.kubernetes.io", "node.cloudprovider.kubernetes.io", "dapple.dev"];
+
 /// Whether a label, annotation or taint is kept by Kubernetes, the kubelet or dapple: no pool may give it to nodes.
 #[must_use]
 pub fn is_reserved(key: &str) -> bool {
-    const KEPT: [&str; 5] = [
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        super::NODE_POOL_LABEL,
-        super::PREVIOUS_ATTRIBUTES,
-    ];
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-    let is_ours = domain == "dapple.dev" || domain.ends_with(".dapple.dev");
-    KEPT.contains(&key) || is_ours || ["node.kubernetes.io", "node.cloudprovider.kubernetes.io"].contains(&domain)
+    RESERVED_KEYS.contains(&key) || RESERVED_DOMAINS.contains(&domain) || domain.ends_with(".dapple.dev")
 }
 
 #[cfg(test)]

@@ -17,6 +17,10 @@ use crate::slim::{Cached, Index, Interner, Meta, Node, StringMap};
 pub(crate) const BY_POOL: Index<Node> =
     Index { name: "pool", values: |node, tell| node.labels.get_shared(NODE_POOL_LABEL).into_iter().for_each(tell) };
 
+/// Finds nodes by the pool that has put there what is there still.
+pub(crate) const BY_REMEMBERED: Index<Node> =
+    Index { name: "remembered pool", values: |node, tell| node.pool.remembered.iter().cloned().for_each(tell) };
+
 /// A cached NodePool. Pools are few: spec and status are kept whole.
 #[derive(Debug)]
 pub struct Pool {

@@ -1,13 +1,16 @@
-//! A Node as dapple keeps it: names, labels, taints and readiness. Not its images, addresses or managed fields, which
+//! A Node as dapple keeps it: names, labels, taints, readiness, and what pools remember on it. Not its images, addresses or managed fields, which
 //! make up nine tenths of it.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use dapple_api::pool::{PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES};
 use dapple_plan::fit;
 use dapple_plan::health::Health;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::node::NodeChange;
+use dapple_plan::pool::attributes::remembered_pool;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,8 +31,48 @@ pub struct Node {
     pub unschedulable: bool,
     /// What its condition Ready says.
     pub health: Health,
+    /// What of its annotations pools have to do with.
+    pub pool: PoolAttributes,
     /// `status.allocatable`, as JSON. It is read where it matters, which is seldom.
     pub allocatable: Arc<str>,
+}
+
+/// What of a node's annotations pools have to do with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct PoolAttributes {
+    /// What a pool has put on the node, as it is remembered there.
+    pub previous: Option<Arc<str>>,
+    /// What was there before, as it is remembered there.
+    pub replaced: Option<Arc<str>>,
+    /// The pool that has put there what is there still; empty if it is not known which.
+    pub remembered: Option<Arc<str>>,
+    /// A hash of each annotation: enough to know whether one has a value.
+    pairs: Box<[u64]>,
+}
+
+impl PoolAttributes {
+    fn of(annotations: &BTreeMap<String, String>, strings: &mut Interner) -> Self {
+        let text = |annotation: &str| annotations.get(annotation).map(String::as_str);
+        let (previous, replaced) = (text(PREVIOUS_ATTRIBUTES), text(REPLACED_ATTRIBUTES));
+        let remembered = remembered_pool(previous, replaced);
+        Self {
+            previous: previous.map(|text| strings.share(text)),
+            replaced: replaced.map(|text| strings.share(text)),
+            remembered: remembered.map(|pool| strings.share(&pool)),
+            pairs: annotations.iter().map(|(key, value)| hash_of_pair(key, value)).collect(),
+        }
+    }
+
+    /// Whether the node has this annotation with this value.
+    pub fn has(&self, key: &str, value: &str) -> bool {
+        self.pairs.contains(&hash_of_pair(key, value))
+    }
+}
+
+fn hash_of_pair(key: &str, value: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (key, value).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A cached taint.
@@ -72,6 +115,8 @@ pub struct NodeWire {
 struct NodeMeta {
     #[serde(default)]
     labels: BTreeMap<String, String>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
     creation_timestamp: Option<Timestamp>,
 }
 
@@ -133,6 +178,7 @@ impl Cached for Node {
             labels: StringMap::new(&metadata.labels, strings),
             unschedulable: spec.unschedulable,
             health,
+            pool: PoolAttributes::of(&metadata.annotations, strings),
             allocatable: strings.share(status.allocatable.as_deref().map_or("", RawValue::get)),
         }
     }

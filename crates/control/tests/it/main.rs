@@ -7,4 +7,5 @@ mod explain;
 mod foreign;
 mod group;
 mod malformed;
+mod pool;
 mod support;

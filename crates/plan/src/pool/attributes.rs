@@ -10,10 +10,14 @@
 //! - A taint that makes Kubernetes delete pods is put on a node only where that is allowed just then, and never once more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use dapple_api::pool::{NodePoolSpec, PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES, Taint, TaintEffect, is_reserved};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::mutant::{Mutant, is_on};
 
 /// What becomes of a node.
 #[derive(Debug, Default, PartialEq)]
@@ -22,6 +26,41 @@ pub struct Settled {
     pub patch: Option<Value>,
     /// Keys of taints that the node lacks, and that may not be put on it now: they would make Kubernetes delete pods.
     pub held: Vec<String>,
+    /// Keys of such taints that were there, and that somebody has taken off or changed: they are never put on again.
+    pub lost: Vec<String>,
+    /// What the pool had put there, and somebody has changed since: the patch puts it right.
+    pub repaired: Vec<Attribute>,
+}
+
+/// What a node has by a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Attribute {
+    /// Which list of a node it is in.
+    pub kind: AttributeKind,
+    /// Its key.
+    pub key: String,
+}
+
+/// Which list of a node something is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttributeKind {
+    /// Its labels.
+    Label,
+    /// Its annotations.
+    Annotation,
+    /// Its taints.
+    Taint,
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            AttributeKind::Label => "label",
+            AttributeKind::Annotation => "annotation",
+            AttributeKind::Taint => "taint",
+        };
+        write!(f, "{kind} {}", self.key)
+    }
 }
 
 /// What is remembered on a node cannot be read: nothing is changed there.
@@ -45,75 +84,116 @@ struct Attributes {
     taints: Vec<Value>,
 }
 
-impl Attributes {
-    fn read(node: &Value, annotation: &'static str) -> Result<Self, Unreadable> {
-        match &node["metadata"]["annotations"][annotation] {
-            Value::Null => Ok(Self::default()),
-            Value::String(text) if text.is_empty() => Ok(Self::default()),
-            Value::String(text) => {
-                // A list would be read as well, its items in the order of the fields.
-                let fields = serde_json::from_str::<Map<String, Value>>(text);
-                fields.and_then(|fields| serde_json::from_value(Value::Object(fields))).map_err(|error| {
-                    let text = format!("it is not a JSON object of labels, annotations and taints ({error})");
-                    Unreadable { annotation, text }
-                })
-            }
-            _ => Err(Unreadable { annotation, text: "it is no text".to_owned() }),
+/// Reads what an annotation of a node remembers.
+fn read<T: Default + DeserializeOwned>(node: &Value, annotation: &'static str) -> Result<T, Unreadable> {
+    match &node["metadata"]["annotations"][annotation] {
+        Value::Null => Ok(T::default()),
+        Value::String(text) if text.is_empty() => Ok(T::default()),
+        Value::String(text) => {
+            // A list would be read as well, its items in the order of the fields.
+            let fields = serde_json::from_str::<Map<String, Value>>(text);
+            fields.and_then(|fields| serde_json::from_value(Value::Object(fields))).map_err(|error| {
+                let text = format!("it is not a JSON object of labels, annotations and taints ({error})");
+                Unreadable { annotation, text }
+            })
         }
+        _ => Err(Unreadable { annotation, text: "it is no text".to_owned() }),
     }
+}
 
-    /// As the value of an annotation; null if there is nothing to remember.
-    fn write(&self) -> Value {
-        if *self == Self::default() { Value::Null } else { json!(json!(self).to_string()) }
+/// What pools have replaced on a node, and which pool has put there what is there now.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+struct Replaced {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
+    #[serde(flatten)]
+    attributes: Attributes,
+}
+
+/// As the value of an annotation; null if there is nothing to remember.
+fn written<T: Default + PartialEq + Serialize>(remembered: &T) -> Value {
+    if *remembered == T::default() { Value::Null } else { json!(json!(remembered).to_string()) }
+}
+
+/// Which pool has put something on a node that is there still, by the two annotations that remember it. None if nothing is; empty
+/// if it is not known which: OpenYurt does not note it.
+#[must_use]
+pub fn remembered_pool(previous: Option<&str>, replaced: Option<&str>) -> Option<String> {
+    let is_there = |text: &Option<&str>| text.is_some_and(|text| !["", "{}"].contains(&text));
+    if !is_there(&previous) && !is_there(&replaced) {
+        return None;
     }
+    let replaced = replaced.and_then(|text| serde_json::from_str::<Replaced>(text).ok());
+    Some(replaced.and_then(|replaced| replaced.pool).unwrap_or_default())
+}
+
+/// A pool, for a node that is in it.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolOf<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What its nodes get.
+    pub spec: &'a NodePoolSpec,
 }
 
 /// What becomes of a node that is in this pool, or in none. Taints with the effect NoExecute are put on it only if that is
 /// allowed; those that are there stay.
-pub fn settle(node: &Value, pool: Option<&NodePoolSpec>, may_execute: bool) -> Result<Settled, Unreadable> {
-    let mut set = Attributes::read(node, PREVIOUS_ATTRIBUTES)?;
-    let mut replaced = Attributes::read(node, REPLACED_ATTRIBUTES)?;
+pub fn settle(node: &Value, pool: Option<PoolOf<'_>>, may_execute: bool) -> Result<Settled, Unreadable> {
+    let mut set: Attributes = read(node, PREVIOUS_ATTRIBUTES)?;
+    let mut replaced: Replaced = read(node, REPLACED_ATTRIBUTES)?;
     let known = (set.clone(), replaced.clone());
     let none = NodePoolSpec::default();
-    let pool = pool.unwrap_or(&none);
+    let spec = pool.map_or(&none, |pool| pool.spec);
     let (metadata, no_fields) = (&node["metadata"], Map::new());
     let fields = |name: &str| metadata[name].as_object().unwrap_or(&no_fields);
-    let labels = settle_map(fields("labels"), &pool.labels, &mut set.labels, &mut replaced.labels);
-    let mut annotations =
-        settle_map(fields("annotations"), &pool.annotations, &mut set.annotations, &mut replaced.annotations);
+    let before = &mut replaced.attributes;
+    let both = (&mut set.labels, &mut before.labels);
+    let (labels, of_labels) = settle_map(fields("labels"), &spec.labels, both);
+    let both = (&mut set.annotations, &mut before.annotations);
+    let (mut annotations, of_annotations) = settle_map(fields("annotations"), &spec.annotations, both);
     let there = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let mut taints = Taints { list: there.clone(), may_execute, held: Vec::new() };
-    taints.settle(&pool.taints, &mut set.taints, &mut replaced.taints);
-    for (name, before, now) in [(PREVIOUS_ATTRIBUTES, known.0, &set), (REPLACED_ATTRIBUTES, known.1, &replaced)] {
-        if before != *now {
-            annotations.insert(name.to_owned(), now.write());
-        }
+    let mut taints = Taints { list: there.clone(), may_execute, ..Taints::default() };
+    taints.settle(&spec.taints, &mut set.taints, &mut before.taints);
+    let Taints { list, held, lost, repaired: of_taints, .. } = taints;
+    let of_kind = |kind, keys: Vec<String>| keys.into_iter().map(move |key| Attribute { kind, key });
+    let repaired = of_kind(AttributeKind::Label, of_labels)
+        .chain(of_kind(AttributeKind::Annotation, of_annotations))
+        .chain(of_kind(AttributeKind::Taint, of_taints))
+        .collect();
+    // Whose it is matters as long as there is something to take back.
+    replaced.pool = pool.filter(|_| set != Attributes::default()).map(|pool| pool.name.to_owned());
+    if known.0 != set {
+        annotations.insert(PREVIOUS_ATTRIBUTES.to_owned(), written(&set));
     }
-    let Taints { list, held, .. } = taints;
+    if known.1 != replaced {
+        annotations.insert(REPLACED_ATTRIBUTES.to_owned(), written(&replaced));
+    }
     if labels.is_empty() && annotations.is_empty() && list == there {
-        return Ok(Settled { patch: None, held });
+        return Ok(Settled { patch: None, held, lost, repaired });
     }
     let mut patch = json!({"metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
         "labels": labels, "annotations": annotations}});
     if list != there {
         patch["spec"]["taints"] = Value::Array(list);
     }
-    Ok(Settled { patch: Some(patch), held })
+    Ok(Settled { patch: Some(patch), held, lost, repaired })
 }
 
-/// What changes of labels or annotations. `set` is what a pool has put there, `replaced` what was there before.
+/// What changes of labels or annotations, and which of them somebody else has changed since. `set` is what a pool has put there,
+/// `replaced` what was there before.
 fn settle_map(
     now: &Map<String, Value>,
     wanted: &BTreeMap<String, String>,
-    set: &mut BTreeMap<String, String>,
-    replaced: &mut BTreeMap<String, String>,
-) -> Map<String, Value> {
+    (set, replaced): (&mut BTreeMap<String, String>, &mut BTreeMap<String, String>),
+) -> (Map<String, Value>, Vec<String>) {
+    let mut repaired = Vec::new();
     let mut patch = Map::new();
     let is_wanted = |key: &String| wanted.contains_key(key) && !is_reserved(key);
     let value_of = |key: &str| now.get(key).and_then(Value::as_str);
     for key in set.keys().filter(|key| !is_wanted(key)).cloned().collect::<Vec<String>>() {
         let (value, before) = (set.remove(&key), replaced.remove(&key));
         if value_of(&key) == value.as_deref() {
+            let before = before.filter(|_| !is_on(Mutant::ReplacedForgotten));
             patch.insert(key, before.map_or(Value::Null, Value::String));
         }
     }
@@ -121,6 +201,9 @@ fn settle_map(
         let (there, is_set) = (value_of(key), set.contains_key(key));
         if there != Some(value) {
             patch.insert(key.clone(), json!(value));
+            if set.get(key) == Some(value) {
+                repaired.push(key.clone());
+            }
         } else if !is_set {
             // It was so before: when the pool lets go, it stays.
             continue;
@@ -130,14 +213,17 @@ fn settle_map(
         }
         set.insert(key.clone(), value.clone());
     }
-    patch
+    (patch, repaired)
 }
 
 /// The taints of a node: a list, of which each is known by key and effect.
+#[derive(Default)]
 struct Taints {
     list: Vec<Value>,
     may_execute: bool,
     held: Vec<String>,
+    lost: Vec<String>,
+    repaired: Vec<String>,
 }
 
 impl Taints {
@@ -163,12 +249,17 @@ impl Taints {
         let there = self.position(&taint);
         let known = set.iter().position(|other| key_of(other) == key_of(&taint));
         let is_right = there.is_some_and(|index| is_same(&self.list[index], &taint));
-        if !is_right && taint["effect"] == "NoExecute" {
-            let is_repair = known.is_some_and(|known| is_same(&set[known], &taint));
-            if is_repair || !self.may_execute {
-                self.held.push(key_of(&taint).0);
-                return;
-            }
+        let is_repair = !is_right && known.is_some_and(|known| is_same(&set[known], &taint));
+        if !is_right
+            && taint["effect"] == "NoExecute"
+            && (is_repair && !is_on(Mutant::ExecutedAgain) || !self.may_execute)
+        {
+            let list = if is_repair && !is_on(Mutant::ExecutedAgain) { &mut self.lost } else { &mut self.held };
+            list.push(key_of(&taint).0);
+            return;
+        }
+        if is_repair {
+            self.repaired.push(key_of(&taint).0);
         }
         match (there, known) {
             (Some(_), None) if is_right => return,

@@ -24,6 +24,11 @@ fn node() -> Value {
         "spec": {"taints": [{"key": "disk", "value": "old", "effect": "NoSchedule"}]}})
 }
 
+/// What becomes of a node in a pool of some name.
+fn settle(node: &Value, pool: Option<&NodePoolSpec>, may_execute: bool) -> Result<Settled, Unreadable> {
+    super::settle(node, pool.map(|spec| PoolOf { name: "p", spec }), may_execute)
+}
+
 /// The node after what becomes of it.
 fn after(node: &Value, pool: Option<&NodePoolSpec>, may_execute: bool) -> Value {
     let mut after = node.clone();
@@ -64,6 +69,8 @@ fn what_others_have_changed_is_put_right_while_it_is_wanted_and_theirs_afterward
     let mut changed = after(&node(), Some(&wanted), false);
     changed["metadata"]["labels"]["zone"] = json!("b");
     changed["spec"]["taints"][1]["value"] = json!("y");
+    let said = settle(&changed, Some(&wanted), false).unwrap().repaired;
+    assert_eq!(said.iter().map(ToString::to_string).collect::<Vec<_>>(), ["label zone", "taint edge"]);
     let repaired = after(&changed, Some(&wanted), false);
     assert_eq!(repaired["metadata"]["labels"]["zone"], "a");
     assert_eq!(repaired["spec"]["taints"][1]["value"], "x");
@@ -77,14 +84,32 @@ fn what_others_have_changed_is_put_right_while_it_is_wanted_and_theirs_afterward
 fn what_makes_kubernetes_delete_pods_is_put_there_only_when_allowed_and_once() {
     let wanted = pool(&[], &[("drain", "now", TaintEffect::NoExecute)]);
     let held = settle(&node(), Some(&wanted), false).unwrap();
-    assert_eq!(held, Settled { patch: None, held: vec!["drain".to_owned()] });
+    assert_eq!(held, Settled { held: vec!["drain".to_owned()], ..Settled::default() });
     let mut inside = after(&node(), Some(&wanted), true);
     assert_eq!(inside["spec"]["taints"][1]["key"], "drain");
     assert_eq!(settle(&inside, Some(&wanted), false).unwrap(), Settled::default(), "it stays");
     // Somebody takes it off: that is no reason to delete pods again.
     inside["spec"]["taints"].as_array_mut().unwrap().pop();
-    assert_eq!(settle(&inside, Some(&wanted), true).unwrap().held, ["drain"]);
+    let settled = settle(&inside, Some(&wanted), true).unwrap();
+    assert_eq!((settled.patch, settled.held, settled.lost), (None, Vec::new(), vec!["drain".to_owned()]));
     assert_eq!(after(&inside, None, true), node());
+}
+
+#[test]
+fn which_pool_a_node_was_in_is_remembered_as_long_as_there_is_something_to_take_back() {
+    let remembered = |node: &Value| {
+        let text = |annotation: &str| node["metadata"]["annotations"][annotation].as_str();
+        remembered_pool(text(PREVIOUS_ATTRIBUTES), text(REPLACED_ATTRIBUTES))
+    };
+    let inside = after(&node(), Some(&pool(&[("zone", "a")], &[])), false);
+    assert_eq!(remembered(&inside).as_deref(), Some("p"));
+    assert_eq!(remembered(&after(&inside, None, false)), None);
+    assert_eq!(remembered(&after(&node(), Some(&pool(&[], &[])), false)), None, "it got nothing");
+    // What OpenYurt has put there is some pool's; once the node's own pool looks at it, it is that one's.
+    let mut theirs = inside.clone();
+    theirs["metadata"]["annotations"].as_object_mut().unwrap().remove(REPLACED_ATTRIBUTES);
+    assert_eq!(remembered(&theirs).as_deref(), Some(""));
+    assert_eq!(after(&theirs, Some(&pool(&[("zone", "a")], &[])), false), inside);
 }
 
 #[test]

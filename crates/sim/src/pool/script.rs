@@ -38,10 +38,12 @@ pub fn plain(seed: u64) -> Script {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut nodes = Nodes::default();
     let mut setup: Vec<Edit> = Vec::new();
-    for _ in 0..random.usize(3..9) {
+    let all_in_one = random.u8(0..3) == 0;
+    for _ in 0..random.usize(3..14) {
         let mut comes = nodes.add(&mut random);
-        if let (Some(body), true) = (&mut comes.body, random.bool()) {
-            body["metadata"]["labels"][NODE_POOL_LABEL] = json!(NAMES[random.usize(0..NAMES.len())]);
+        let pool = if all_in_one { 0 } else { random.usize(0..NAMES.len()) };
+        if let (Some(body), true) = (&mut comes.body, all_in_one || random.bool()) {
+            body["metadata"]["labels"][NODE_POOL_LABEL] = json!(NAMES[pool]);
         }
         setup.push(comes);
     }
@@ -54,6 +56,9 @@ pub fn plain(seed: u64) -> Script {
     let mut events: Vec<(Duration, Event)> = Vec::new();
     for at in times {
         events.extend(happen(&mut nodes, managers, &mut random).into_iter().map(|event| (at, event)));
+    }
+    if random.u8(0..4) == 0 {
+        fight(&mut events, &nodes, length, &mut random);
     }
     let mut finish: Vec<Event> =
         nodes.all().iter().map(|node| Event::NodeReady { node: node.clone(), is_ready: true }).collect();
@@ -68,6 +73,22 @@ pub fn plain(seed: u64) -> Script {
     }
     let (weather, habits) = (Weather::draw(&mut random), Habits::draw(&mut random));
     Script { seed, setup, events, calm_at: length, finish, managers, weather, habits }
+}
+
+/// Somebody keeps writing what the pool of a node wants otherwise.
+fn fight(events: &mut Vec<(Duration, Event)>, nodes: &Nodes, length: Duration, random: &mut fastrand::Rng) {
+    let Some(node) = nodes.any(random) else { return };
+    let (key, begun) = (LABELS[random.usize(0..LABELS.len())], Duration::from_secs(random.u64(0..length.as_secs())));
+    for number in 0..9 {
+        let at = begun + Duration::from_secs(12 * number);
+        let body = json!({"metadata": {"labels": {key: "theirs"}}});
+        let path = format!("/api/v1/nodes/{node}");
+        let what = format!("writes {key} to {node} once more");
+        if at < length {
+            events.push((at, Event::User(Edit { what, method: Method::PATCH, path, body: Some(body) })));
+        }
+    }
+    events.sort_by_key(|(at, _)| *at);
 }
 
 /// The CRD goes, and comes back after a while, or in the end.

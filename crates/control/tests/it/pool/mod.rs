@@ -1,0 +1,6 @@
+//! What nodes get of their NodePool, on a real API server.
+
+mod attributes;
+mod execute;
+mod leaving;
+mod story;
