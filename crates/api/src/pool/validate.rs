@@ -1,11 +1,11 @@
 //! What NodePools and YurtAppConfigurationReplacements must be, and pools that objects name. Applications are the matter
 //! of the engine that renders them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    NODE_POOL_LABEL, NodePool, NodePoolSpec, NodePoolType, Pools, PoolsError, Taint, YurtAppConfigurationReplacement,
-    YurtAppSet,
+    ALLOW_NO_EXECUTE, CONFIRM_REMOVAL, NODE_POOL_LABEL, NodePool, NodePoolSpec, NodePoolType, Pools, PoolsError,
+    SUSPEND_ANNOTATION, Taint, YurtAppConfigurationReplacement, YurtAppSet, is_reserved,
 };
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
@@ -14,6 +14,7 @@ use crate::{metadata, syntax};
 pub fn validate_node_pool(pool: &NodePool, old: Option<&NodePool>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata::check_label_sized(&pool.metadata, &mut verdict);
+    check_settings(pool.metadata.annotations.as_ref().unwrap_or(&BTreeMap::new()), &mut verdict);
     let spec = &pool.spec;
     check_place(spec, old.map(|old| &old.spec), &mut verdict);
     syntax::labels(&spec.labels, "spec.labels", &mut verdict);
@@ -22,8 +23,36 @@ pub fn validate_node_pool(pool: &NodePool, old: Option<&NodePool>) -> Verdict {
         verdict.refuse(syntax::entry("spec.labels", NODE_POOL_LABEL), Reason::Forbidden, text);
     }
     syntax::annotations(&spec.annotations, "spec.annotations", &mut verdict);
+    for (field, map) in [("spec.labels", &spec.labels), ("spec.annotations", &spec.annotations)] {
+        for key in map.keys().filter(|key| is_reserved(key) && !(field == "spec.labels" && *key == NODE_POOL_LABEL)) {
+            verdict.refuse(syntax::entry(field, key), Reason::Forbidden, RESERVED);
+        }
+    }
+    if spec.host_network() {
+        let text = "nobody acts on it: it is kept for OpenYurt. Set hostNetwork in the applications' templates";
+        verdict.warn("spec.hostNetwork", text);
+    }
     check_taints(&spec.taints, &mut verdict);
     verdict
+}
+
+/// Why a pool may not give nodes such a key.
+const RESERVED: &str =
+    "Kubernetes, the kubelet or dapple keep this on nodes, so a pool may not give it to them: take it out";
+
+/// What annotations of a pool ask of dapple.
+fn check_settings(annotations: &BTreeMap<String, String>, verdict: &mut Verdict) {
+    let said = |annotation| Some((syntax::entry("metadata.annotations", annotation), annotations.get(annotation)?));
+    for (field, said) in [SUSPEND_ANNOTATION, ALLOW_NO_EXECUTE].into_iter().filter_map(said) {
+        if !["true", "false"].contains(&said.as_str()) {
+            verdict.refuse(field, Reason::Invalid, format!("{said:?} is neither \"true\" nor \"false\""));
+        }
+    }
+    if let Some((field, said)) = said(CONFIRM_REMOVAL) {
+        for name in said.split(',').map(str::trim).filter(|name| *name != "*") {
+            verdict.check(field.clone(), syntax::dns_subdomain(name));
+        }
+    }
 }
 
 /// Where the nodes are and whose network their pods have, which cannot be changed: pods are there already that have it
@@ -49,6 +78,9 @@ fn check_taints(taints: &[Taint], verdict: &mut Verdict) {
     for (index, taint) in taints.iter().enumerate() {
         let field = format!("spec.taints[{index}]");
         verdict.check(format!("{field}.key"), syntax::key(&taint.key));
+        if is_reserved(&taint.key) {
+            verdict.refuse(format!("{field}.key"), Reason::Forbidden, RESERVED);
+        }
         if let Some(value) = &taint.value {
             verdict.check(format!("{field}.value"), syntax::label_value(value));
         }
