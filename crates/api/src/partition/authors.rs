@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::manager::{binding_labels, node_labels};
+use super::manager::{binding_labels, nodes};
 use super::policies::{binding, not_by, policy};
 use super::{Action, ServiceAccount, quoted};
 use crate::kinds::{self, KindInfo, OwnKind};
+use crate::pool::NODE_POOL_LABEL;
 
 /// A policy with its binding, and the kind it is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,17 +17,23 @@ pub struct AuthorPolicy {
     pub objects: [Value; 2],
 }
 
-/// The policies on who may write what makes dapple change pods: PodMarkers, OverridePolicies, and what the manager
-/// remembers of DaemonSets; and those on what the manager itself may write. They always deny, and need no tenants.
-pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 7] {
+/// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, what the manager
+/// remembers of DaemonSets and OverridePolicies, NodePools and their applications; and those on what the manager itself may write. They always deny, and
+/// need no tenants.
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 12] {
     [
         pod_markers(),
         override_policies(),
         revisions(manager),
         override_revisions(manager),
         statuses(manager),
-        node_labels(manager),
+        nodes(manager),
         binding_labels(manager),
+        node_pools(),
+        own_pool(),
+        applications(&kinds::YURT_APP_SET, "dapple-yurtappset-authors", &["spec"]),
+        applications(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-authors", &["spec"]),
+        applications(&kinds::REPLACEMENT, "dapple-replacement-authors", &["subject", "replacements"]),
     ]
 }
 
@@ -158,13 +165,63 @@ fn override_policies() -> AuthorPolicy {
     author_policy(&kinds::OVERRIDE_POLICY, "dapple-overridepolicy-authors", json!([]), validations)
 }
 
+/// A NodePool decides what nodes have.
+fn node_pools() -> AuthorPolicy {
+    let patches = "authorizer.group('').resource('nodes').check('patch').allowed()";
+    let needs = "a NodePool decides what labels, annotations and taints nodes have, so whoever writes its spec needs permission to \
+                 patch nodes";
+    let message = format!("{} + request.userInfo.username + ' lacks it'", quoted(&format!("{needs}: ")));
+    let validations =
+        json!([{"expression": patches, "message": needs, "messageExpression": message, "reason": "Forbidden"}]);
+    author_policy(&kinds::NODE_POOL, "dapple-nodepool-authors", json!([]), validations)
+}
+
+/// A kubelet may change labels of its own node, and would get pods that are not meant for it in another pool.
+fn own_pool() -> AuthorPolicy {
+    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]);
+    let pool = |object: &str| format!("{object}.metadata.?labels[?{}]", quoted(NODE_POOL_LABEL));
+    let conditions = json!([{"name": "by-a-node", "expression": "'system:nodes' in request.userInfo.groups"}]);
+    let expression = format!("{} == {}", pool("object"), pool("oldObject"));
+    let said =
+        format!("a node may not change which pool it is in: its label {NODE_POOL_LABEL} is for others to change");
+    let validations = json!([{"expression": expression, "message": said, "reason": "Forbidden"}]);
+    let name = "dapple-pool-of-nodes";
+    let policy = policy(name, rules, conditions, json!([]), validations);
+    AuthorPolicy { crd: kinds::NODE_POOL.crd(), objects: [policy, binding(name, Action::Deny)] }
+}
+
+/// An application in pools, and what differs from pool to pool, decide which workloads there are, and what they run.
+fn applications(kind: &OwnKind, name: &str, fields: &[&str]) -> AuthorPolicy {
+    let validations: Vec<Value> = ["deployments", "statefulsets"]
+        .into_iter()
+        .map(|resource| {
+            let creates = format!(
+                "authorizer.group('apps').resource('{resource}').namespace(request.namespace).check('create').allowed()"
+            );
+            let needs = format!(
+                "a {} decides what workloads run in pools, so whoever writes its {} needs permission to create {resource}",
+                kind.at.kind,
+                fields.join(" or ")
+            );
+            validation(&creates, &needs)
+        })
+        .collect();
+    author_policy_of(kind, name, fields, json!([]), json!(validations))
+}
+
 fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
+    author_policy_of(kind, name, &["spec"], variables, validations)
+}
+
+/// A policy on who may write these fields.
+fn author_policy_of(kind: &OwnKind, name: &str, fields: &[&str], variables: Value, validations: Value) -> AuthorPolicy {
     let KindInfo { group, version, plural, .. } = kind.at;
     let rules = json!([
         {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]},
     ]);
     // Labels, annotations and finalizers are anybody's who may write the object.
-    let changed = "request.operation == 'CREATE' || object.?spec != oldObject.?spec";
+    let changed: Vec<String> = fields.iter().map(|field| format!("object.?{field} != oldObject.?{field}")).collect();
+    let changed = format!("request.operation == 'CREATE' || {}", changed.join(" || "));
     let conditions = json!([{"name": "spec-changes", "expression": changed}]);
     let policy = policy(name, rules, conditions, variables, validations);
     AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }

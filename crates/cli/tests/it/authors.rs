@@ -1,4 +1,4 @@
-//! Who may write PodMarkers and OverridePolicies, by real users: nobody gets through dapple what they may not do themselves.
+//! Who may write PodMarkers, OverridePolicies and pools, by real users: nobody gets through dapple what they may not do themselves.
 
 use dapple_testbed::Cluster;
 use kube::Client;
@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use crate::support::{MANAGER_USER, dapple, eventually, own_cluster, text};
 use crate::users::{User, bind, policies_are_sound, refused, role};
+
+mod pools;
 
 const MARKERS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podmarkers";
 const OVERRIDES: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/namespaces/default/overridepolicies";
@@ -81,6 +83,8 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     revisions(&cluster, &client).await;
     override_revisions(&cluster, &client, &deploys).await;
     managers_own(&cluster, &client).await;
+    pools::authors(&cluster, &client).await;
+    pools::nodes(&cluster, &client).await;
 
     let admin = user("root").await;
     bind(&client, "root", "cluster-admin", None).await;
@@ -96,6 +100,11 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
             "dapple-daemonset-status-authors",
             "dapple-manager-of-nodes",
             "dapple-manager-of-workloads",
+            "dapple-nodepool-authors",
+            "dapple-pool-of-nodes",
+            "dapple-yurtappset-authors",
+            "dapple-yurtappdaemon-authors",
+            "dapple-replacement-authors",
         ],
     )
     .await;
@@ -263,7 +272,7 @@ async fn override_revisions(cluster: &Cluster, client: &Client, deploys: &User) 
     manager.create(REVISIONS, &forged("l")).await.unwrap();
 }
 
-// The manager may patch nodes and workloads, for labels of its own.
+// The manager may patch nodes and workloads, for what is its own.
 async fn managers_own(cluster: &Cluster, client: &Client) {
     bind(client, "root", "cluster-admin", None).await;
     let (admin, manager) = (User::new(cluster, "root").await, User::new(cluster, MANAGER_USER).await);
@@ -271,7 +280,7 @@ async fn managers_own(cluster: &Cluster, client: &Client) {
     eventually("the node is there", || admin.create("/api/v1/nodes", &node)).await;
     let path = "/api/v1/nodes/one";
     manager.patch(path, &json!({"metadata": {"labels": {"group.dapple.dev/east": "true"}}})).await.unwrap();
-    let no_more = ["of nodes, dapple's manager changes labels that begin with group.dapple.dev/ and nothing else"];
+    let no_more = [pools::NO_MORE];
     for change in [
         json!({"metadata": {"labels": {"zone": "b"}}}),
         json!({"metadata": {"labels": {"zone": null}}}),

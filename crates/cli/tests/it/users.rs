@@ -20,7 +20,12 @@ pub(crate) struct User {
 
 impl User {
     pub(crate) async fn new(cluster: &Cluster, name: &str) -> Self {
-        let path = cluster.kubeconfig_for(name, &[]).await.unwrap();
+        Self::of(cluster, name, &[]).await
+    }
+
+    /// One who is in these groups.
+    pub(crate) async fn of(cluster: &Cluster, name: &str, groups: &[&str]) -> Self {
+        let path = cluster.kubeconfig_for(name, groups).await.unwrap();
         let file = Kubeconfig::read_from(path).unwrap();
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         Self { client: Client::try_from(config).unwrap() }

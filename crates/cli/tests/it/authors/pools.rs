@@ -1,0 +1,149 @@
+//! Who may write NodePools and applications in pools, and what may be written to nodes for them.
+
+use dapple_testbed::Cluster;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::support::{MANAGER_USER, eventually};
+use crate::users::{User, bind, refused, role};
+
+/// What the manager is told that writes more to nodes than it may.
+pub(super) const NO_MORE: &str = "of nodes, dapple's manager changes labels that begin with group.dapple.dev/, and what the \
+                                  node remembers to be a pool's, and nothing else";
+
+const POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
+const PREVIOUS: &str = "nodepool.openyurt.io/previous-attributes";
+const LABEL: &str = "apps.openyurt.io/nodepool";
+
+fn object(version: &str, kind: &str, name: &str, rest: &Value) -> Value {
+    let mut object =
+        json!({"apiVersion": format!("apps.openyurt.io/{version}"), "kind": kind, "metadata": {"name": name}});
+    for (field, value) in rest.as_object().unwrap() {
+        object[field] = value.clone();
+    }
+    object
+}
+
+/// Kind, plural and what it says, of what decides which workloads there are in pools.
+fn applications() -> [(&'static str, &'static str, Value); 3] {
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let template = json!({"deploymentTemplate": {"metadata": {"labels": {"app": "web"}}, "spec": {"selector": selector,
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "web:1"}]}}}}});
+    let set = json!({"spec": {"selector": selector, "workloadTemplate": template, "topology": {"pools": []}}});
+    let daemon = json!({"spec": {"selector": selector, "workloadTemplate": template, "nodepoolSelector": selector}});
+    let subject = json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppSet", "name": "web"});
+    let replacement = json!({"subject": subject, "replacements": [{"pools": ["a"], "items": [{"replicas": 1}]}]});
+    [
+        ("YurtAppSet", "yurtappsets", set),
+        ("YurtAppDaemon", "yurtappdaemons", daemon),
+        ("YurtAppConfigurationReplacement", "yurtappconfigurationreplacements", replacement),
+    ]
+}
+
+pub(super) async fn authors(cluster: &Cluster, client: &Client) {
+    let may = |group: &str, resource: &str, verb: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
+    role(client, "write-pools", json!([may("apps.openyurt.io", "*", "*")])).await;
+    role(client, "patch-nodes", json!([may("", "nodes", "patch")])).await;
+    role(client, "create-deployments", json!([may("apps", "deployments", "create")])).await;
+    let both = json!([may("apps", "deployments", "create"), may("apps", "statefulsets", "create")]);
+    role(client, "create-workloads", both).await;
+    for (user, roles, namespace) in [
+        ("paul", &["write-pools"][..], None),
+        ("nora", &["write-pools", "patch-nodes"], None),
+        ("half", &["write-pools", "create-deployments"], Some("default")),
+        ("dave", &["write-pools", "create-workloads"], Some("default")),
+    ] {
+        for role in roles {
+            bind(client, user, role, namespace).await;
+        }
+    }
+    let user = |name| User::new(cluster, name);
+    let (writer, patches, half, deploys) =
+        (user("paul").await, user("nora").await, user("half").await, user("dave").await);
+    let pool = object("v1beta1", "NodePool", "beijing", &json!({"spec": {"type": "Edge", "labels": {"zone": "a"}}}));
+    let lacks = ["a NodePool decides what labels, annotations and taints nodes have", "patch nodes: paul lacks it"];
+    eventually("the policy on pools is in effect", || async {
+        let said = writer.would_create(POOLS, &pool).await.err().unwrap_or_default();
+        if said.contains(lacks[0]) { Ok(()) } else { Err(said) }
+    })
+    .await;
+    refused(writer.create(POOLS, &pool).await, &lacks);
+    patches.create(POOLS, &pool).await.unwrap();
+    let path = format!("{POOLS}/beijing");
+    refused(writer.patch(&path, &json!({"spec": {"labels": {"zone": "b"}}})).await, &lacks);
+    writer.patch(&path, &json!({"metadata": {"labels": {"seen": "yes"}}})).await.unwrap();
+    patches.patch(&path, &json!({"spec": {"labels": {"zone": "b"}}})).await.unwrap();
+    writer.delete(&path).await.unwrap();
+
+    for (kind, plural, says) in applications() {
+        let all = format!("/apis/apps.openyurt.io/v1alpha1/namespaces/default/{plural}");
+        let application = object("v1alpha1", kind, "web", &says);
+        let lacks = [format!("a {kind} decides what workloads run in pools"), "in namespace default".to_owned()];
+        let lacks: Vec<&str> = lacks.iter().map(String::as_str).collect();
+        eventually(&format!("the policy on {plural} is in effect"), || async {
+            let said = half.would_create(&all, &application).await.err().unwrap_or_default();
+            if said.contains("create statefulsets") { Ok(()) } else { Err(said) }
+        })
+        .await;
+        refused(writer.create(&all, &application).await, &lacks);
+        refused(half.create(&all, &application).await, &lacks);
+        deploys.create(&all, &application).await.unwrap();
+        let path = format!("{all}/web");
+        let suspended = json!({"metadata": {"annotations": {"dapple.dev/suspend": "true"}}});
+        half.patch(&path, &suspended).await.unwrap();
+        let change = match kind {
+            "YurtAppConfigurationReplacement" => json!({"replacements": []}),
+            _ => json!({"spec": {"revisionHistoryLimit": 3}}),
+        };
+        refused(half.patch(&path, &change).await, &lacks);
+        half.delete(&path).await.unwrap();
+    }
+}
+
+/// What is written to nodes for pools: a kubelet does not choose its pool, and the manager changes nothing that is not noted.
+pub(super) async fn nodes(cluster: &Cluster, client: &Client) {
+    let admin = User::new(cluster, "root").await;
+    let taints = json!([{"key": "own", "effect": "NoSchedule"}]);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "two", "labels": {"disk": "old", LABEL: "a"}},
+        "spec": {"taints": taints}});
+    admin.create("/api/v1/nodes", &node).await.unwrap();
+    let path = "/api/v1/nodes/two";
+    let named = "system:node:two";
+    role(client, "patch-own-node", json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}])).await;
+    bind(client, named, "patch-own-node", None).await;
+    let kubelet = User::of(cluster, named, &["system:nodes"]).await;
+    for pool in [json!("b"), Value::Null] {
+        let moved = json!({"metadata": {"labels": {LABEL: pool}}});
+        refused(kubelet.patch(path, &moved).await, &["a node may not change which pool it is in"]);
+    }
+    kubelet.patch(path, &json!({"metadata": {"labels": {"example.com/seen": "yes"}}})).await.unwrap();
+
+    let manager = User::new(cluster, MANAGER_USER).await;
+    let noted = |keys: Value| keys.to_string();
+    let edge = json!({"key": "edge", "effect": "NoSchedule"});
+    let says = noted(json!({"labels": {"disk": "ssd"}, "annotations": {"note": "x"}, "taints": [edge]}));
+    // The API server and its controllers have taints of their own there.
+    let with = async |more: &[&Value]| {
+        let mut list = admin.get(path).await.unwrap()["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        list.retain(|taint| taint["key"] != "edge");
+        list.extend(more.iter().map(|taint| (*taint).clone()));
+        list
+    };
+    let given = json!({"metadata": {"labels": {"disk": "ssd"}, "annotations": {"note": "x", PREVIOUS: says}},
+        "spec": {"taints": with(&[&edge]).await}});
+    manager.patch(path, &given).await.unwrap();
+    for change in [
+        json!({"metadata": {"labels": {"zone": "b"}}}),
+        json!({"metadata": {"labels": {LABEL: "b"}}}),
+        json!({"metadata": {"annotations": {"other": "b"}}}),
+        json!({"spec": {"taints": [edge]}}),
+        json!({"spec": {"unschedulable": true}}),
+        json!({"metadata": {"labels": {"kubernetes.io/os": "x"}, "annotations": {PREVIOUS: noted(json!({"labels": {"kubernetes.io/os": "x"}}))}}}),
+    ] {
+        refused(manager.patch(path, &change).await, &[NO_MORE]);
+    }
+    let undone = json!({"metadata": {"labels": {"disk": "old"}, "annotations": {"note": null, PREVIOUS: null}},
+        "spec": {"taints": with(&[]).await}});
+    manager.patch(path, &undone).await.unwrap();
+    admin.delete(path).await.unwrap();
+}
