@@ -7,7 +7,7 @@ use crate::image::{Component, Image, Operation};
 use crate::plain::{missing_part, pointer};
 
 /// The lists of containers in a pod template, in the order in which a name is looked for.
-const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+pub(crate) const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Why a container cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@ use crate::image::{Component, ImageError, Operation};
 use crate::merge::{MergeError, patch_value};
 use crate::placement;
 use crate::plain::{PlainError, apply_plain};
-use crate::references;
+use crate::references::References;
 
 /// Where an edit came from: an object, and the rule in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub enum Change {
         /// Names and values, sorted by name.
         variables: Vec<(String, String)>,
     },
-    /// Another object in the place of one that the template refers to.
+    /// Another object in the place of one that the template refers to, as it was before the first change of this kind.
     Refer {
         /// What kind of object.
         kind: ReferenceKind,
@@ -234,6 +234,14 @@ pub enum EditProblem {
         /// The workload.
         of: Document,
     },
+    /// An object that cannot be.
+    #[error("no {kind:?} can have the name {name:?}: lower-case letters, digits, - and . only")]
+    ObjectName {
+        /// What kind of object.
+        kind: ReferenceKind,
+        /// The name.
+        name: String,
+    },
     /// Something in the template is not what Kubernetes has there.
     #[error("{field} must be {expected}")]
     Shape {
@@ -255,15 +263,25 @@ pub struct Warning {
 
 impl Edit {
     /// Makes the change. On an error the document is left half changed: edit a copy if it is still needed.
-    pub fn apply(&self, kind: Document, document: &mut Value) -> Result<Option<Warning>, EditError> {
-        let warning = self.change.apply(kind, document);
+    pub(crate) fn apply(
+        &self,
+        kind: Document,
+        document: &mut Value,
+        references: &mut References,
+    ) -> Result<Option<Warning>, EditError> {
+        let warning = self.change.apply(kind, document, (references, &self.source));
         let warning = warning.map_err(|problem| EditError { source_of_edit: self.source.clone(), problem })?;
         Ok(warning.map(|text| Warning { source: self.source.clone(), text }))
     }
 }
 
 impl Change {
-    fn apply(&self, kind: Document, document: &mut Value) -> Result<Option<String>, EditProblem> {
+    fn apply(
+        &self,
+        kind: Document,
+        document: &mut Value,
+        (references, source): (&mut References, &Source),
+    ) -> Result<Option<String>, EditProblem> {
         let template = |document| kind.template_mut(document);
         match self {
             Self::Merge(patch) => patch_value(document, patch, kind.shape())?,
@@ -280,7 +298,7 @@ impl Change {
             Self::SetImage { container, image } => container::set_image(template(document)?, container, image)?,
             Self::SetEnv { container, variables } => container::set_env(template(document)?, container, variables)?,
             Self::Refer { kind: referred, from, to } => {
-                return Ok(references::replace_and_warn(template(document)?, *referred, from, to));
+                return Ok(references.replace(template(document)?, (*referred, from, to), source));
             }
             Self::Place { term, tolerations } => placement::place(template(document)?, term.as_ref(), tolerations)?,
         }

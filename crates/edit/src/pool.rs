@@ -1,6 +1,6 @@
 //! What a pool gets: what the application says of it, and the items of a YurtAppConfigurationReplacement, as edits.
 
-use dapple_api::pool::{Item, NODE_POOL_LABEL, NodePool, POOL_PLACEHOLDER, Pool, Replacement, TaintEffect};
+use dapple_api::pool::{Item, NODE_POOL_LABEL, POOL_PLACEHOLDER, Pool, Replacement, Taint, TaintEffect};
 use serde_json::{Value, json};
 
 use crate::edit::{Change, Edit, ReferenceKind, Source};
@@ -29,22 +29,25 @@ pub fn own_edits(object: &str, pool: &Pool, rule: &str) -> Vec<Edit> {
     [replicas, place, tolerate, patch].into_iter().flatten().collect()
 }
 
-/// How a YurtAppDaemon keeps its pods in a pool: by the label of the pool's nodes, tolerating the pool's taints.
-pub fn placing_edit(object: &str, name: &str, pool: &NodePool) -> Edit {
-    let term = json!({"matchExpressions": [{"key": NODE_POOL_LABEL, "operator": "In", "values": [name]}]});
-    let tolerations = pool.spec.taints.iter().map(|taint| {
-        let effect = match taint.effect {
-            TaintEffect::NoSchedule => "NoSchedule",
-            TaintEffect::PreferNoSchedule => "PreferNoSchedule",
-            TaintEffect::NoExecute => "NoExecute",
-        };
-        match &taint.value {
-            Some(value) => json!({"key": taint.key, "operator": "Equal", "value": value, "effect": effect}),
-            None => json!({"key": taint.key, "operator": "Exists", "effect": effect}),
-        }
-    });
-    let change = Change::Place { term: Some(term), tolerations: tolerations.collect() };
-    Edit { source: Source { object: object.to_owned(), rule: "spec.nodepoolSelector".to_owned() }, change }
+/// How a YurtAppDaemon keeps its pods in a pool: by the label of the pool's nodes, tolerating the pool's taints whatever their
+/// values are.
+pub fn placing_edits(object: &str, pool: &str, taints: &[Taint]) -> Vec<Edit> {
+    let tolerations: Vec<Value> = taints
+        .iter()
+        .map(|taint| {
+            let effect = match taint.effect {
+                TaintEffect::NoSchedule => "NoSchedule",
+                TaintEffect::PreferNoSchedule => "PreferNoSchedule",
+                TaintEffect::NoExecute => "NoExecute",
+            };
+            json!({"key": taint.key, "operator": "Exists", "effect": effect})
+        })
+        .collect();
+    let select = Change::Merge(json!({"spec": {"template": {"spec": {"nodeSelector": {NODE_POOL_LABEL: pool}}}}}));
+    let tolerate = (!tolerations.is_empty()).then_some(Change::Place { term: None, tolerations });
+    let source = Source { object: object.to_owned(), rule: "spec.nodepoolSelector".to_owned() };
+    let changes = [Some(select), tolerate].into_iter().flatten();
+    changes.map(|change| Edit { source: source.clone(), change }).collect()
 }
 
 /// The edits of the replacements for one pool, in order.

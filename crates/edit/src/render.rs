@@ -11,6 +11,7 @@ use crate::document::Document;
 use crate::edit::{Edit, EditError, Source, Warning};
 use crate::leaves::{Place, differences};
 use crate::path::Path;
+use crate::references::References;
 
 /// A rendered document: a pod template, or a workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,10 +50,11 @@ pub fn render(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Rendering
     let mut document = base.clone();
     let mut histories: BTreeMap<Place, Vec<Step>> = BTreeMap::new();
     let (mut warnings, mut last_changes) = (Vec::new(), Vec::new());
+    let mut references = References::default();
     for (number, edit) in edits.iter().enumerate() {
         // Before the first edit, the base is what was there: no copy is needed.
         let copy = (number > 0).then(|| document.clone());
-        warnings.extend(edit.apply(kind, &mut document)?);
+        warnings.extend(edit.apply(kind, &mut document, &mut references)?);
         last_changes = differences(copy.as_ref().unwrap_or(base), &document, kind.shape());
         // An edit alone set all that differs: nothing need be remembered.
         let remembered = if edits.len() > 1 { last_changes.as_slice() } else { &[] };
@@ -61,6 +63,7 @@ pub fn render(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Rendering
             histories.entry(place.clone()).or_default().push(step);
         }
     }
+    references.check(kind, &mut document)?;
     // What differs in the end is told by comparing the ends; the steps only say who did it.
     let changes = if edits.len() > 1 { differences(base, &document, kind.shape()) } else { last_changes };
     let mut judge = Judge { kind, base, edits, without: BTreeMap::new() };
@@ -157,9 +160,11 @@ pub fn render_plain(kind: Document, base: &Value, edits: &[&Edit]) -> Result<(Va
 /// As [`render_plain`], where nobody asks for the hash: it takes longer than the rest.
 pub fn render_unnamed(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Value, EditError> {
     let mut document = base.clone();
+    let mut references = References::default();
     for edit in edits {
-        edit.apply(kind, &mut document)?;
+        edit.apply(kind, &mut document, &mut references)?;
     }
+    references.check(kind, &mut document)?;
     Ok(document)
 }
 

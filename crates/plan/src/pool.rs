@@ -6,7 +6,7 @@ use dapple_api::pool::{
 use dapple_api::selector::Selector;
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, Source};
-use dapple_edit::pool::{edits, own_edits, placing_edit};
+use dapple_edit::pool::{edits, own_edits, placing_edits};
 use serde_json::Value;
 
 use crate::fate::Update;
@@ -76,7 +76,7 @@ pub fn plan_daemon<'a, 'p>(
     };
     let placed = pools.filter(|(_, pool)| is_selected(pool)).map(|(name, pool)| Placed {
         name: name.to_owned(),
-        edits: vec![placing_edit(&object.to_string(), name, pool)],
+        edits: placing_edits(&object.to_string(), name, &pool.spec.taints),
         nodes: nodes.clone().filter(|node| node.labels.get(NODE_POOL_LABEL) == Some(name)).collect(),
     });
     let placed: Vec<Placed<'_>> = placed.collect();

@@ -26,8 +26,7 @@ pub fn validate_replacement(object: &YurtAppConfigurationReplacement) -> Verdict
     verdict
 }
 
-/// What a replacement sets, for comparing it with others. Of references the first one wins: what it has replaced, no later
-/// one finds.
+/// What a replacement sets, for comparing it with others.
 fn compared(replacement: &Replacement, index: usize) -> Rule {
     let names = replacement.pools.names();
     let targets = (!names.contains("*")).then(|| names.into_iter().map(str::to_owned).collect());
@@ -37,6 +36,9 @@ fn compared(replacement: &Replacement, index: usize) -> Rule {
             Item { env: Some(env), .. } => {
                 env.env_claim.keys().map(|name| format!("env {} {name}", env.container_name)).collect()
             }
+            Item { config_map: Some(map), .. } => vec![format!("ConfigMap {}", map.config_map_source)],
+            Item { secret: Some(secret), .. } => vec![format!("Secret {}", secret.secret_source)],
+            Item { persistent_volume_claim: Some(claim), .. } => vec![format!("claim {}", claim.pvc_source)],
             Item { replicas: Some(_), .. } => vec!["replicas".to_owned()],
             Item { upgrade_strategy: Some(_), .. } => vec!["upgradeStrategy".to_owned()],
             _ => Vec::new(),

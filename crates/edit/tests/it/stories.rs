@@ -171,17 +171,60 @@ fn a_pool_gets_its_number_its_place_its_patch_and_then_replacements() {
 }
 
 #[test]
-fn a_pools_taints_are_tolerated() {
-    let taints = serde_json::json!({"spec": {"taints": [
-        {"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "c", "effect": "NoExecute"}]}});
-    let edit = pool::placing_edit("YurtAppDaemon default/a", "edge", &serde_json::from_value(taints).unwrap());
-    let base = serde_json::json!({"spec": {"template": {"spec": {}}}});
-    let rendering = render(Document::Deployment, &base, &[&edit]).unwrap();
+fn a_pools_nodes_are_selected_and_its_taints_tolerated_beside_what_the_template_says() {
+    let pool: dapple_api::pool::NodePool = serde_json::from_value(serde_json::json!({"spec": {"taints": [
+        {"key": "a", "value": "b", "effect": "NoSchedule"}, {"key": "c", "effect": "NoExecute"}]}}))
+    .unwrap();
+    let edits = pool::placing_edits("YurtAppDaemon default/a", "edge", &pool.spec.taints);
+    let own = serde_json::json!({"key": "own", "operator": "Exists"});
+    let base =
+        serde_json::json!({"spec": {"template": {"spec": {"nodeSelector": {"disk": "ssd"}, "tolerations": [own]}}}});
+    let rendering = render(Document::Deployment, &base, &edits.iter().collect::<Vec<_>>()).unwrap();
     assert_eq!(
-        rendering.document["spec"]["template"]["spec"]["tolerations"],
-        serde_json::json!([
-            {"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"},
+        rendering.document["spec"]["template"]["spec"],
+        serde_json::json!({"nodeSelector": {"disk": "ssd", "apps.openyurt.io/nodepool": "edge"}, "tolerations": [
+            own,
+            {"key": "a", "operator": "Exists", "effect": "NoSchedule"},
             {"key": "c", "operator": "Exists", "effect": "NoExecute"},
-        ])
+        ]})
     );
+}
+
+/// For each kind of item: one for all pools, then one for a single pool; the item that counts is named, and which it overrules.
+#[test]
+fn the_last_item_wins_whatever_it_is_about() {
+    let base = serde_json::json!({"spec": {"template": {"spec": {
+        "containers": [{"name": "c", "image": "c", "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}],
+        "volumes": [{"name": "m", "configMap": {"name": "from"}}, {"name": "s", "secret": {"secretName": "from"}},
+            {"name": "p", "persistentVolumeClaim": {"claimName": "from"}}]}}}});
+    let spec = "/spec/template/spec";
+    for (item, pointer) in [
+        (serde_json::json!({"image": {"containerName": "c", "imageClaim": "TO"}}), "/containers/0/image"),
+        (serde_json::json!({"env": {"containerName": "c", "envClaim": {"A": "TO"}}}), "/containers/0/env/0/value"),
+        (
+            serde_json::json!({"configMap": {"configMapSource": "from", "configMapTarget": "TO"}}),
+            "/volumes/0/configMap/name",
+        ),
+        (serde_json::json!({"secret": {"secretSource": "from", "secretTarget": "TO"}}), "/volumes/1/secret/secretName"),
+        (
+            serde_json::json!({"persistentVolumeClaim": {"pvcSource": "from", "pvcTarget": "TO"}}),
+            "/volumes/2/persistentVolumeClaim/claimName",
+        ),
+    ] {
+        let with = |name: &str| serde_json::from_str::<Value>(&item.to_string().replace("TO", name)).unwrap();
+        let replacements = serde_json::json!([
+            {"pools": "*", "items": [with("of-{{nodepool}}")]}, {"pools": ["edge"], "items": [with("last")]}]);
+        let replacements: Vec<_> = serde_json::from_value(replacements).unwrap();
+        for (pool, name) in [("edge", "last"), ("other", "of-other")] {
+            let edits = pool::edits("r", &replacements, pool);
+            let rendering = render(Document::Deployment, &base, &edits.iter().collect::<Vec<_>>()).unwrap();
+            assert_eq!(rendering.document.pointer(&format!("{spec}{pointer}")), Some(&name.into()), "{item} in {pool}");
+            let mut overruled = rendering.origins.iter().flat_map(|origin| &origin.overruled);
+            assert_eq!(
+                overruled.any(|(by, _)| by.rule == "replacements[0].items[0]"),
+                pool == "edge",
+                "{item} in {pool}"
+            );
+        }
+    }
 }
