@@ -42,6 +42,56 @@ const NO: Filled = Bool(false);
 
 /// All that is known. What is added gets the next form, once a version with this one is released.
 pub(super) const DEFAULTS: &[Defaults] = &[
+    // Of workloads, from `pkg/apis/apps/v1/defaults.go`. No pod template has these types.
+    Defaults {
+        since: 2,
+        of: &["DeploymentSpec"],
+        fields: &[
+            ("replicas", Number(1)),
+            ("progressDeadlineSeconds", Number(600)),
+            ("revisionHistoryLimit", Number(10)),
+            ("minReadySeconds", ZERO),
+            ("paused", NO),
+        ],
+    },
+    Defaults {
+        since: 2,
+        of: &["StatefulSetSpec"],
+        fields: &[
+            ("replicas", Number(1)),
+            ("podManagementPolicy", Text("OrderedReady")),
+            ("podManagementPolicy", EMPTY),
+            ("revisionHistoryLimit", Number(10)),
+            ("minReadySeconds", ZERO),
+            ("serviceName", EMPTY),
+        ],
+    },
+    Defaults {
+        since: 2,
+        of: &["DeploymentStrategy", "StatefulSetUpdateStrategy"],
+        fields: &[("type", Text("RollingUpdate")), ("type", EMPTY)],
+    },
+    Defaults {
+        since: 2,
+        of: &["RollingUpdateDeployment"],
+        fields: &[("maxSurge", Text("25%")), ("maxUnavailable", Text("25%"))],
+    },
+    Defaults {
+        since: 2,
+        of: &["RollingUpdateStatefulSetStrategy"],
+        fields: &[("partition", ZERO), ("maxUnavailable", Number(1))],
+    },
+    Defaults {
+        since: 2,
+        of: &["StatefulSetPersistentVolumeClaimRetentionPolicy"],
+        fields: &[("whenDeleted", Text("Retain")), ("whenScaled", Text("Retain"))],
+    },
+    Defaults {
+        since: 2,
+        of: &["PersistentVolumeClaim"],
+        fields: &[("apiVersion", Text("v1")), ("kind", Text("PersistentVolumeClaim"))],
+    },
+    Defaults { since: 2, of: &["PersistentVolumeClaimStatus"], fields: &[("phase", Text("Pending"))] },
     Defaults {
         since: 2,
         of: &["PodSpec"],
