@@ -12,6 +12,11 @@ pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "format": "date-time"})
 }
 
+/// A few points in time.
+pub(crate) fn times(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "maxItems": 3, "items": time(generator)})
+}
+
 /// A number or a string such as a percentage.
 pub(crate) fn int_or_string(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true})

@@ -13,12 +13,22 @@ use crate::fate::Update;
 use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
+pub mod application;
 pub mod attributes;
+pub mod change;
 pub mod execute;
 pub mod fight;
+pub mod health;
 pub mod leaving;
+pub mod removal;
+pub mod repair;
+pub mod report;
+pub mod revision;
 pub mod rollout;
 pub mod status;
+pub mod stored;
+pub mod version;
+pub mod workload;
 
 /// The replacements for an application, and the name of the object that has them.
 pub struct Replacements<'a> {

@@ -4,6 +4,7 @@
 mod node_pool;
 mod replacement;
 mod replacement_pools;
+mod rollout;
 pub mod v1alpha1;
 pub mod v1beta1;
 mod validate;
@@ -25,11 +26,13 @@ pub use replacement::{
     Subject, SubjectKind, UpgradeStrategy, YurtAppConfigurationReplacement,
 };
 pub use replacement_pools::{Pools, PoolsError};
+pub use rollout::{BadRule, Max, Rules};
 pub use v1alpha1::{Pool, Topology, YurtAppSet, YurtAppSetSpec, YurtAppSetStatus};
 pub use validate::{missing_in_replacement, missing_in_yurt_app_set, validate_node_pool, validate_node_pool_deletion};
-pub use validate_replacement::{Other, conflicts, validate_replacement};
+pub use validate_replacement::{Other, check_rollout, conflicts, validate_replacement};
 pub use workload::{
-    ApplicationStatus, DeploymentTemplate, StatefulSetTemplate, TemplateType, WorkloadSummary, WorkloadTemplate,
+    ApplicationStatus, DeploymentTemplate, PoolState, PoolStatus, StatefulSetTemplate, Stopped, TemplateType,
+    WorkloadTemplate,
 };
 pub use yurt_app_daemon::{YurtAppDaemon, YurtAppDaemonSpec, YurtAppDaemonStatus};
 
@@ -57,6 +60,33 @@ pub const CONFIRM_REMOVAL: &str = "dapple.dev/confirm-removal";
 /// Label on a workload: the pool that it was made for.
 pub const POOL_NAME_LABEL: &str = "apps.openyurt.io/pool-name";
 
+/// Label on a workload and its pods: the revision that last changed what the pool gets.
+pub const POOL_REVISION_LABEL: &str = "apps.openyurt.io/controller-revision-hash";
+
+/// Annotation of a YurtAppSet's workload: the patch of its pool, empty without one.
+pub const POOL_PATCH: &str = "apps.openyurt.io/patch";
+
+/// Annotation of a YurtAppDaemon's workload: the pool that it was made for.
+pub const REF_NODE_POOL: &str = "apps.openyurt.io/ref-nodepool";
+
+/// Annotation of a workload: the number of pods that was declared for it when it was last written.
+pub const DECLARED_REPLICAS: &str = "dapple.dev/replicas";
+
+/// Annotation of a workload: names the rendering that it got. No proof that it still has it.
+pub const RENDERED: &str = "dapple.dev/rendered";
+
+/// Annotation of a workload: which rollout changed it last, and how it was before.
+pub const CHANGED: &str = "dapple.dev/changed";
+
+/// Annotation of a workload: since when its pool is leaving the application.
+pub const LEAVING_SINCE: &str = "dapple.dev/leaving-since";
+
+/// Annotation of an application: when somebody had its rollout go on. What was stopped before is not stopped any more.
+pub const ROLLOUT_RESUMED: &str = "dapple.dev/rollout-resumed";
+
+/// Annotation of an application: how long the workload of a pool outlives it, such as `5m`.
+pub const POOL_GRACE: &str = "dapple.dev/pool-grace";
+
 /// Annotation of an application, or of its replacement: how many pools may be changed at once, or which share of them.
 pub const ROLLOUT_MAX: &str = "dapple.dev/rollout-max";
 
@@ -73,8 +103,16 @@ pub(crate) fn crds() -> Vec<Crd> {
     vec![node_pool(), yurt_app_set(), yurt_app_daemon(), replacement()]
 }
 
-fn template_column() -> Value {
-    column("Workload", "string", ".status.templateType", "Deployment or StatefulSet")
+/// Counts and no lists: those are as long as there are pools.
+fn application_columns() -> Vec<Value> {
+    vec![
+        column("Pools", "integer", ".status.poolCount", "Pools that it has"),
+        column("Updated", "integer", ".status.updatedPools", "Pools that are as they should be"),
+        column("Available", "integer", ".status.availablePools", "Pools that have all their pods available"),
+        column("Workload", "string", ".status.templateType", "Deployment or StatefulSet"),
+        age(),
+        wide("Revision", "string", ".status.updateRevision", "The newest revision"),
+    ]
 }
 
 fn node_pool() -> Crd {
@@ -91,35 +129,31 @@ fn node_pool() -> Crd {
 }
 
 fn yurt_app_set() -> Crd {
-    let columns = vec![
-        column("Ready", "integer", ".status.readyReplicas", "Pods that are ready, of all pools"),
-        column("Replicas", "integer", ".status.replicas", "Pods of all pools"),
-        template_column(),
-        age(),
-        wide("Pools", "string", ".status.poolReplicas", "Pods wanted in each pool"),
-        wide("Revision", "string", ".status.currentRevision", "The newest revision"),
-    ];
     Crd {
         kind: &kinds::YURT_APP_SET,
-        versions: vec![Version::of::<YurtAppSet>(columns), Version::of::<v1beta1::YurtAppSet>(Vec::new())],
+        versions: vec![
+            Version::of::<YurtAppSet>(application_columns()),
+            Version::of::<v1beta1::YurtAppSet>(Vec::new()),
+        ],
     }
 }
 
 fn yurt_app_daemon() -> Crd {
-    let columns = vec![
-        column("Pools", "string", ".status.nodepools", "Pools that it runs in"),
-        template_column(),
-        age(),
-        wide("Revision", "string", ".status.currentRevision", "The newest revision"),
-    ];
-    Crd { kind: &kinds::YURT_APP_DAEMON, versions: vec![Version::of::<YurtAppDaemon>(columns)] }
+    Crd { kind: &kinds::YURT_APP_DAEMON, versions: vec![Version::of::<YurtAppDaemon>(application_columns())] }
 }
 
 fn replacement() -> Crd {
     let columns = vec![
         column("Kind", "string", ".subject.kind", "Kind of the application it changes"),
         column("Subject", "string", ".subject.name", "Name of the application it changes"),
-        column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status", "Whether it is in effect"),
+        column("Matched", "integer", ".status.matchedPools", "Pools of the application that it changes"),
+        column("InEffect", "integer", ".status.poolsInEffect", "Pools that have what it says"),
+        column(
+            "Ready",
+            "string",
+            ".status.conditions[?(@.type==\"Ready\")].status",
+            "Whether it is in effect everywhere",
+        ),
         age(),
     ];
     Crd { kind: &kinds::REPLACEMENT, versions: vec![Version::of::<YurtAppConfigurationReplacement>(columns)] }

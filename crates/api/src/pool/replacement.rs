@@ -196,6 +196,18 @@ pub struct ReplacementStatus {
     /// The `metadata.generation` that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// How many pools of the application it changes.
+    #[serde(default)]
+    pub matched_pools: i32,
+    /// How many of them have what it says.
+    #[serde(default)]
+    pub pools_in_effect: i32,
+    /// How many of them wait for their turn, or are being changed.
+    #[serde(default)]
+    pub pools_waiting: i32,
+    /// How many of them cannot be given what it says.
+    #[serde(default)]
+    pub pools_failed: i32,
     /// Findings, such as a container that the template lacks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

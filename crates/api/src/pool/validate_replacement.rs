@@ -1,9 +1,9 @@
 //! What a YurtAppConfigurationReplacement must be.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use super::validate::check_pools;
-use super::{EnvItem, GROUP, Item, POOL_PLACEHOLDER, Replacement, Subject, YurtAppConfigurationReplacement};
+use super::{EnvItem, GROUP, Item, POOL_PLACEHOLDER, Replacement, Rules, Subject, YurtAppConfigurationReplacement};
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
 
@@ -11,6 +11,7 @@ use crate::{metadata, syntax};
 pub fn validate_replacement(object: &YurtAppConfigurationReplacement) -> Verdict {
     let mut verdict = Verdict::default();
     metadata::check(&object.metadata, &mut verdict);
+    check_rollout(&object.metadata, &mut verdict);
     check_subject(&object.subject, object.metadata.namespace.as_deref(), &mut verdict);
     verdict.at_most("replacements", object.replacements.len(), 256);
     for (index, replacement) in object.replacements.iter().enumerate() {
@@ -19,6 +20,14 @@ pub fn validate_replacement(object: &YurtAppConfigurationReplacement) -> Verdict
         check_items(replacement, &field, &mut verdict);
     }
     verdict
+}
+
+/// Checks what annotations say of rollouts.
+pub fn check_rollout(metadata: &ObjectMeta, verdict: &mut Verdict) {
+    let annotations = metadata.annotations.as_ref();
+    if let Err(wrong) = Rules::of(|key| annotations?.get(key).map(String::as_str)) {
+        verdict.refuse(syntax::entry("metadata.annotations", wrong.annotation), Reason::Invalid, wrong.text);
+    }
 }
 
 /// Another replacement object of the same namespace.

@@ -1,8 +1,10 @@
 //! What YurtAppSet and YurtAppDaemon share: the template of the workloads they make, and reports on these.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::schema;
 use crate::template::{DeploymentSpec, StatefulSetSpec, TemplateMetadata};
 
 /// The workload that each pool gets: a Deployment or a StatefulSet.
@@ -50,22 +52,69 @@ pub enum TemplateType {
     StatefulSet,
 }
 
-/// A report on one pool's workload.
+/// How one pool is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WorkloadSummary {
-    /// The workload's name.
+pub struct PoolStatus {
+    /// The pool's name.
+    pub name: String,
+    /// The name of its workload, if it has one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub workload: String,
+    /// How many pods it should have.
     #[serde(default)]
-    pub workload_name: String,
-    /// Status of the workload's Available condition: True, False, Unknown, or empty.
+    pub desired: i64,
+    /// How many are ready.
     #[serde(default)]
-    pub available_condition: String,
-    /// Pods of the workload.
+    pub ready: i64,
+    /// How many are of the newest template.
     #[serde(default)]
-    pub replicas: i32,
-    /// Pods of the workload that are ready.
+    pub updated: i64,
+    /// How many are available.
     #[serde(default)]
-    pub ready_replicas: i32,
+    pub available: i64,
+    /// The revision that last changed what the pool gets.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub revision: String,
+    /// How far it is.
+    #[serde(default)]
+    pub state: PoolState,
+    /// Why it is not done.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 200))]
+    pub message: String,
+    /// Since when these numbers are as they are, of a pool that is not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub since: Option<Time>,
+    /// The last change that it was done with: when that was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub completed: Option<Time>,
+    /// When what somebody else had changed of its workload was last put right.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::times")]
+    pub repairs: Vec<Time>,
+}
+
+/// How far a pool is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum PoolState {
+    /// All its pods are as they should be, and available.
+    Done,
+    /// Its turn to be changed has not come.
+    #[default]
+    Waiting,
+    /// It was changed, and is not done yet.
+    Changing,
+    /// It was changed, and is not done in time.
+    Late,
+    /// It was done, and its pods are not all available.
+    Unavailable,
+    /// It is leaving the application.
+    Leaving,
+    /// It cannot be given what it should have.
+    Failed,
 }
 
 /// What the statuses of all applications have in common.
@@ -78,18 +127,44 @@ pub struct ApplicationStatus {
     /// Changes where the name of a new revision is taken already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
-    /// The newest revision.
+    /// The last revision that was rolled out whole. Pools that join before the next one is start with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<String>,
+    /// The newest revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_revision: Option<String>,
     /// Which kind of workload each pool has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_type: Option<TemplateType>,
     /// The object that says how pools differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrider_ref: Option<String>,
-    /// The workload of each pool.
+    /// How many pools the application has, those that are leaving included.
+    #[serde(default)]
+    pub pool_count: i32,
+    /// How many of them have all their pods available.
+    #[serde(default)]
+    pub available_pools: i32,
+    /// How many of them are as they should be.
+    #[serde(default)]
+    pub updated_pools: i32,
+    /// How each pool is, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workload_summary: Vec<WorkloadSummary>,
+    pub pools: Vec<PoolStatus>,
+    /// The rollout that was stopped, if one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Stopped>,
+}
+
+/// A rollout that was stopped, since pools were not done in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Stopped {
+    /// The number of the revision that was being rolled out.
+    pub revision: i64,
+    /// Since when.
+    #[schemars(schema_with = "schema::time")]
+    pub since: Time,
 }
 
 impl WorkloadTemplate {

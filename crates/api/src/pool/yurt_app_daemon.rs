@@ -46,9 +46,6 @@ pub struct YurtAppDaemonStatus {
     /// What a YurtAppSet's has too.
     #[serde(flatten)]
     pub common: ApplicationStatus,
-    /// Names of the pools that it runs in.
-    #[serde(default, rename = "nodepools", skip_serializing_if = "Vec::is_empty")]
-    pub node_pools: Vec<String>,
     /// Findings, such as a workload that could not be made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]

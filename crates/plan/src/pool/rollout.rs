@@ -9,14 +9,7 @@
 //!
 //! All of it is read from the cluster, so that a new leader decides the same.
 
-use std::collections::BTreeSet;
-
-use dapple_api::pool::{ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_SKIP};
-
-use crate::node::Labels;
-
-/// Stands for all pools that are not named.
-const REST: &str = "*";
+use dapple_api::pool::Rules;
 
 /// A pool of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,90 +33,6 @@ pub struct PoolState {
     pub is_overdue: bool,
 }
 
-/// How many pools may be changed at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Max {
-    /// So many.
-    Pools(usize),
-    /// So many of a hundred, rounded up.
-    Percent(usize),
-}
-
-/// What annotations say of rollouts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Rules {
-    /// How many pools may be changed at once. If nothing is said, one first, and then a tenth of them.
-    pub max: Option<Max>,
-    /// Pools in the order in which they are changed, `*` for all others.
-    pub order: Vec<String>,
-    /// Pools that are not waited for.
-    pub skip: BTreeSet<String>,
-}
-
-/// An annotation that does not say how pools are to be rolled out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("annotation {annotation}: {text}")]
-pub struct BadRule {
-    /// Which annotation.
-    pub annotation: &'static str,
-    /// What is wrong with it, and what would be right.
-    pub text: String,
-}
-
-impl Rules {
-    /// What annotations say.
-    pub fn of(annotations: &dyn Labels) -> Result<Self, BadRule> {
-        let names = |annotation: &'static str| {
-            let text = annotations.get(annotation).unwrap_or_default();
-            text.split(|letter: char| letter == ',' || letter.is_whitespace()).filter(|name| !name.is_empty())
-        };
-        let order: Vec<String> = names(ROLLOUT_ORDER).map(str::to_owned).collect();
-        let mut known = BTreeSet::new();
-        if let Some(twice) = order.iter().find(|name| !known.insert(*name)) {
-            let text = format!("{twice:?} is there twice: leave it out once");
-            return Err(BadRule { annotation: ROLLOUT_ORDER, text });
-        }
-        let skip: BTreeSet<String> = names(ROLLOUT_SKIP).map(str::to_owned).collect();
-        if skip.contains(REST) {
-            let text = "\"*\" would have the rollout wait for no pool: name pools".to_owned();
-            return Err(BadRule { annotation: ROLLOUT_SKIP, text });
-        }
-        Ok(Self { max: annotations.get(ROLLOUT_MAX).map(max).transpose()?, order, skip })
-    }
-
-    /// How many of so many pools may be changed at once.
-    #[must_use]
-    pub fn budget(&self, pools: usize, is_first_done: bool) -> usize {
-        match self.max {
-            Some(Max::Pools(number)) => number,
-            Some(Max::Percent(percent)) => pools.saturating_mul(percent).div_ceil(100),
-            None if is_first_done => pools.div_ceil(10),
-            None => 1,
-        }
-        .max(1)
-    }
-
-    fn position(&self, pool: &str) -> usize {
-        let named = |name: &str| self.order.iter().position(|known| known == name);
-        named(pool).or_else(|| named(REST)).unwrap_or(self.order.len())
-    }
-}
-
-fn max(text: &str) -> Result<Max, BadRule> {
-    let (number, is_percent) = match text.trim().strip_suffix('%') {
-        Some(number) => (number, true),
-        None => (text.trim(), false),
-    };
-    match (number.parse::<usize>(), is_percent) {
-        (Ok(percent @ 1..=100), true) => Ok(Max::Percent(percent)),
-        (Ok(pools @ 1..), false) => Ok(Max::Pools(pools)),
-        _ => {
-            let text = format!("{text:?} is neither a number of pools, such as \"2\", nor a share, such as \"10%\"");
-            Err(BadRule { annotation: ROLLOUT_MAX, text })
-        }
-    }
-}
-
 /// What is done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
@@ -137,33 +46,45 @@ pub enum Next {
     Change(Vec<usize>),
 }
 
-/// What is done next about the pools of an application.
+/// The pools that use the budget up: those in change, and those that this rollout changed and that are not available.
 #[must_use]
-pub fn next(pools: &[PoolState], rules: &Rules) -> Next {
-    let is_waited_for = |pool: &PoolState| !rules.skip.contains(&pool.name);
-    let counts = |pool: &PoolState| pool.is_changed && is_waited_for(pool) && !(pool.is_done && pool.is_available);
-    let is_stuck = |pool: &PoolState| counts(pool) && !pool.is_done && pool.is_overdue && pool.was_available;
-    let such = |is_such: &dyn Fn(&PoolState) -> bool| -> Vec<usize> {
-        (0..pools.len()).filter(|place| is_such(&pools[*place])).collect()
-    };
-    let mut due = such(&|pool| pool.is_due);
+pub fn counted(pools: &[PoolState], rules: &Rules) -> Vec<usize> {
+    (0..pools.len()).filter(|place| counts(&pools[*place], rules)).collect()
+}
+
+fn counts(pool: &PoolState, rules: &Rules) -> bool {
+    pool.is_changed && !rules.skip.contains(&pool.name) && !(pool.is_done && pool.is_available)
+}
+
+/// How many pools may be changed at once.
+#[must_use]
+pub fn budget(pools: &[PoolState], rules: &Rules) -> usize {
+    // One that is due again, since something else than a revision has changed, is not done.
+    rules.budget(pools.len(), pools.iter().any(|pool| pool.is_changed && pool.is_done && !pool.is_due))
+}
+
+/// What is done next about the pools of an application. So many of the budget are `reserved` for pools that are being deleted.
+#[must_use]
+pub fn next(pools: &[PoolState], rules: &Rules, reserved: usize) -> Next {
+    let mut due: Vec<usize> = (0..pools.len()).filter(|place| pools[*place].is_due).collect();
     if due.is_empty() {
         return Next::Rest;
     }
-    let stuck = such(&is_stuck);
+    let counted = counted(pools, rules);
+    let is_stuck = |pool: &PoolState| !pool.is_done && pool.is_overdue && pool.was_available;
+    let stuck: Vec<usize> = counted.iter().copied().filter(|place| is_stuck(&pools[*place])).collect();
     if !stuck.is_empty() {
         return Next::Stopped(stuck);
     }
     due.sort_by_key(|place| {
         let pool = &pools[*place];
-        (rank(pool, counts(pool)), rules.position(&pool.name), &pool.name)
+        (rank(pool, counts(pool, rules)), rules.position(&pool.name), &pool.name)
     });
-    let counted = such(&counts);
-    let budget = rules.budget(pools.len(), pools.iter().any(|pool| pool.is_changed && pool.is_done));
-    let mut used = counted.len();
+    let budget = budget(pools, rules);
+    let mut used = counted.len() + reserved;
     let mut changed = Vec::new();
     for place in due {
-        if !counts(&pools[place]) {
+        if !counts(&pools[place], rules) {
             if used >= budget {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dapple_api::pool::{BadRule, Max, ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_SKIP};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -35,18 +36,18 @@ fn done(name: &str) -> PoolState {
 fn rules(pairs: &[(&str, &str)]) -> Result<Rules, BadRule> {
     let annotations: BTreeMap<String, String> =
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Rules::of(&annotations)
+    Rules::of(|key| annotations.get(key).map(String::as_str))
 }
 
 #[test]
 fn one_pool_first_and_then_a_tenth_of_them() {
     let mut all = pools(25);
-    assert_eq!(next(&all, &Rules::default()), Next::Change(vec![0]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Change(vec![0]));
     all[0] = in_change("p00");
-    assert_eq!(next(&all, &Rules::default()), Next::Wait(vec![0]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Wait(vec![0]));
     all[0] = done("p00");
-    assert_eq!(next(&all, &Rules::default()), Next::Change(vec![1, 2, 3]), "a tenth of 25, rounded up");
-    assert_eq!(next(&all.iter().map(|pool| done(&pool.name)).collect::<Vec<_>>(), &Rules::default()), Next::Rest);
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Change(vec![1, 2, 3]), "a tenth of 25, rounded up");
+    assert_eq!(next(&all.iter().map(|pool| done(&pool.name)).collect::<Vec<_>>(), &Rules::default(), 0), Next::Rest);
 }
 
 #[test]
@@ -54,22 +55,22 @@ fn what_was_changed_and_is_not_available_counts_whatever_made_it_so() {
     let mut all = pools(20);
     all[0] = done("p00");
     all[1] = PoolState { is_available: false, ..done("p01") };
-    assert_eq!(next(&all, &Rules::default()), Next::Change(vec![2]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Change(vec![2]));
     all[0].is_available = false;
-    assert_eq!(next(&all, &Rules::default()), Next::Wait(vec![0, 1]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Wait(vec![0, 1]));
     let skipping = rules(&[(ROLLOUT_SKIP, "p01")]).unwrap();
-    assert_eq!(next(&all, &skipping), Next::Change(vec![2]), "one of them is not waited for");
+    assert_eq!(next(&all, &skipping, 0), Next::Change(vec![2]), "one of them is not waited for");
 }
 
 #[test]
 fn a_pool_that_is_not_done_in_time_stops_the_rollout_unless_it_was_never_well() {
     let mut all = pools(20);
     all[0] = PoolState { is_overdue: true, ..in_change("p00") };
-    assert_eq!(next(&all, &Rules::default()), Next::Stopped(vec![0]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Stopped(vec![0]));
     all[0].was_available = false;
-    assert_eq!(next(&all, &Rules::default()), Next::Wait(vec![0]), "it counts, and stops nothing");
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Wait(vec![0]), "it counts, and stops nothing");
     let several = rules(&[(ROLLOUT_MAX, "2")]).unwrap();
-    assert_eq!(next(&all, &several), Next::Change(vec![1]));
+    assert_eq!(next(&all, &several, 0), Next::Change(vec![1]));
 }
 
 #[test]
@@ -78,10 +79,10 @@ fn what_is_broken_comes_first_and_what_never_was_well_last() {
     all[1].is_available = false;
     all[4] = PoolState { is_available: false, is_broken: true, ..all[4].clone() };
     let ordered = rules(&[(ROLLOUT_MAX, "100%"), (ROLLOUT_ORDER, "p05, *,p00")]).unwrap();
-    assert_eq!(next(&all, &ordered), Next::Change(vec![4, 5, 2, 3, 0, 1]));
+    assert_eq!(next(&all, &ordered, 0), Next::Change(vec![4, 5, 2, 3, 0, 1]));
     // One that this rollout has changed already takes no more of the budget.
     all[3] = PoolState { is_due: true, ..in_change("p03") };
-    assert_eq!(next(&all, &Rules::default()), Next::Change(vec![3]));
+    assert_eq!(next(&all, &Rules::default(), 0), Next::Change(vec![3]));
 }
 
 #[test]
@@ -118,8 +119,8 @@ proptest! {
             }
             let before = all.iter().filter(|pool| pool.is_changed && !(pool.is_done && pool.is_available)).count();
             let changed = all.iter().filter(|pool| pool.is_changed).count();
-            let budget = rules.budget(count, all.iter().any(|pool| pool.is_changed && pool.is_done));
-            if let Next::Change(places) = next(&all, &rules) {
+            let budget = budget(&all, &rules);
+            if let Next::Change(places) = next(&all, &rules, 0) {
                 prop_assert!(before + places.len() <= budget);
                 prop_assert!(!has_struck || changed + places.len() <= budget);
                 for place in places {

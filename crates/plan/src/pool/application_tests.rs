@@ -1,0 +1,472 @@
+//! An application from one look to the next, in a cluster of plain values: all that is remembered is in there.
+
+use std::collections::BTreeSet;
+
+use dapple_api::pool::{CHANGED, PoolState as State, RENDERED};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::pool::revision::{Settled, settle};
+use crate::pool::workload::tests::set;
+
+/// What becomes of pods with an image: whether they turn ready, and when all pods are taken down by it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Image {
+    Good,
+    Bad,
+    /// It turns ready, and then it takes down every pool, changed or not.
+    Harmful,
+}
+
+struct Cluster {
+    application: Application,
+    version: Version,
+    revisions: Vec<Revision>,
+    status: ApplicationStatus,
+    workloads: Vec<Value>,
+    pools: Vec<String>,
+    now: Timestamp,
+    resumed: Option<Timestamp>,
+    autoscaled: BTreeSet<String>,
+    rules: Rules,
+    grace: i64,
+    confirmed: Confirmed,
+    refused: BTreeMap<String, String>,
+    made: u64,
+}
+
+impl Cluster {
+    fn new(count: usize) -> Self {
+        let pools: Vec<String> = (0..count).map(|number| format!("p{number:02}")).collect();
+        let (application, version) = set(json!([]));
+        let mut cluster = Self {
+            application,
+            version,
+            revisions: Vec::new(),
+            status: ApplicationStatus::default(),
+            workloads: Vec::new(),
+            pools,
+            now: Timestamp::from_second(1_000_000).expect("a time"),
+            resumed: None,
+            autoscaled: BTreeSet::new(),
+            rules: Rules::default(),
+            grace: 300,
+            confirmed: Confirmed::default(),
+            refused: BTreeMap::new(),
+            made: 0,
+        };
+        cluster.say("c:1", 1);
+        cluster
+    }
+
+    /// The application says this image and number in every pool.
+    fn say(&mut self, image: &str, replicas: i32) {
+        let patch = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": image}]}}}});
+        let pools: Vec<Value> =
+            self.pools.iter().map(|pool| json!({"name": pool, "replicas": replicas, "patch": patch})).collect();
+        self.version = set(json!(pools)).1;
+    }
+
+    fn settle(&mut self) -> Revision {
+        match settle(&self.application, &self.version, &self.revisions, 0) {
+            Settled::Keep(name) => self.revisions.iter().find(|known| known.name == name).expect("it is there").clone(),
+            Settled::Renumber { name, number } => {
+                let known = self.revisions.iter_mut().find(|known| known.name == name).expect("it is there");
+                known.number = number;
+                known.clone()
+            }
+            Settled::Create(revision) => {
+                self.revisions.push(revision.clone());
+                revision
+            }
+        }
+    }
+
+    fn decide(&mut self) -> Decision {
+        let newest = self.settle();
+        let pools: Vec<AskedPool> =
+            self.pools.iter().map(|name| AskedPool { name: name.clone(), taints: Vec::new() }).collect();
+        let existing = |object: &Value| {
+            let pool = object["metadata"]["labels"]["apps.openyurt.io/pool-name"].as_str().unwrap_or_default();
+            Existing {
+                pool: pool.to_owned(),
+                object: Arc::new(object.clone()),
+                is_autoscaled: self.autoscaled.contains(pool),
+                is_others_doing: false,
+            }
+        };
+        let workloads: Vec<Existing> = self.workloads.iter().map(existing).collect();
+        decide(&Facts {
+            application: &self.application,
+            version: &self.version,
+            newest: &newest,
+            revisions: &self.revisions,
+            status: &self.status,
+            pools: &pools,
+            workloads: &workloads,
+            refused: &self.refused,
+            rules: &self.rules,
+            grace: Some(self.grace),
+            confirmed: &self.confirmed,
+            resumed: self.resumed,
+            is_suspended: false,
+            now: self.now,
+        })
+    }
+
+    /// One look, with all that it writes.
+    fn look(&mut self) -> Vec<Action> {
+        let decision = self.decide();
+        self.status = decision.status;
+        for action in &decision.actions {
+            self.write(action);
+        }
+        decision.actions
+    }
+
+    fn write(&mut self, action: &Action) {
+        self.made += 1;
+        match action {
+            Action::Create { workload, .. } => {
+                let mut workload = workload.clone();
+                assert!(self.workloads.iter().all(|known| known["metadata"]["name"] != workload["metadata"]["name"]));
+                workload["metadata"]["uid"] = json!(format!("u{}", self.made));
+                workload["metadata"]["resourceVersion"] = json!(self.made.to_string());
+                workload["metadata"]["generation"] = json!(1);
+                workload["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+                self.workloads.push(workload);
+            }
+            Action::Patch { name, patch, .. } => {
+                let known =
+                    self.workloads.iter_mut().find(|known| known["metadata"]["name"] == **name).expect("it is there");
+                assert_eq!(patch["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]);
+                json_patch::merge(known, patch);
+                known["metadata"]["resourceVersion"] = json!(self.made.to_string());
+                let generation = known["metadata"]["generation"].as_i64().unwrap_or_default();
+                known["metadata"]["generation"] = json!(generation + 1);
+            }
+            Action::Delete { name, .. } => self.workloads.retain(|known| known["metadata"]["name"] != **name),
+        }
+    }
+
+    /// Kubernetes does its work for a while.
+    fn pass(&mut self, seconds: i64, of: impl Fn(&str) -> Image) {
+        self.now = Timestamp::from_second(self.now.as_second() + seconds).expect("a time");
+        let image = |workload: &Value| {
+            let image = &workload["spec"]["template"]["spec"]["containers"][0]["image"];
+            of(image.as_str().unwrap_or_default())
+        };
+        let are_down = self.workloads.iter().any(|workload| {
+            image(workload) == Image::Harmful
+                && workload["status"]["availableReplicas"].as_i64().is_some_and(|number| number > 0)
+        });
+        for workload in &mut self.workloads {
+            let desired = declared_replicas(workload);
+            let is_bad = image(workload) == Image::Bad;
+            let available = if is_bad || are_down { 0 } else { desired };
+            let mut status = json!({"observedGeneration": workload["metadata"]["generation"], "replicas": desired,
+                "updatedReplicas": desired, "readyReplicas": available, "availableReplicas": available});
+            if is_bad && seconds >= 600 {
+                status["conditions"] =
+                    json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
+            }
+            workload["status"] = status;
+        }
+    }
+
+    /// Looks and passes time until nothing is written any more.
+    fn run(&mut self, looks: usize, of: impl Fn(&str) -> Image + Copy) {
+        for _ in 0..looks {
+            self.look();
+            self.pass(15, of);
+        }
+    }
+
+    fn with(&self, image: &str) -> Vec<&str> {
+        let has = |workload: &&Value| workload["spec"]["template"]["spec"]["containers"][0]["image"] == *image;
+        let pool = |workload: &'_ Value| {
+            workload["metadata"]["labels"]["apps.openyurt.io/pool-name"].as_str().map(str::to_owned)
+        };
+        let names: Vec<String> = self.workloads.iter().filter(has).filter_map(pool).collect();
+        self.pools.iter().map(String::as_str).filter(|pool| names.iter().any(|name| name == pool)).collect()
+    }
+
+    fn state(&self, pool: &str) -> State {
+        self.status.pools.iter().find(|known| known.name == pool).map(|known| known.state).unwrap_or_default()
+    }
+
+    fn workload(&mut self, pool: &str) -> &mut Value {
+        let is_it = |known: &&mut Value| known["metadata"]["labels"]["apps.openyurt.io/pool-name"] == *pool;
+        self.workloads.iter_mut().find(is_it).expect("the pool has one")
+    }
+}
+
+fn good(_: &str) -> Image {
+    Image::Good
+}
+
+fn bad_two(image: &str) -> Image {
+    if image == "c:2" { Image::Bad } else { Image::Good }
+}
+
+fn harmful_two(image: &str) -> Image {
+    if image == "c:2" { Image::Harmful } else { Image::Good }
+}
+
+fn settled(count: usize) -> Cluster {
+    let mut cluster = Cluster::new(count);
+    cluster.run(4, good);
+    assert_eq!(cluster.with("c:1").len(), count);
+    assert!(cluster.pools.clone().iter().all(|pool| cluster.state(pool) == State::Done), "{:?}", cluster.status);
+    cluster
+}
+
+#[test]
+fn it_is_made_in_every_pool_and_then_falls_silent() {
+    let mut cluster = settled(20);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+    let status = cluster.status.clone();
+    assert_eq!(cluster.look(), []);
+    assert_eq!(cluster.status, status, "and the status says the same");
+    assert_eq!((status.pool_count, status.available_pools, status.updated_pools), (20, 20, 20));
+}
+
+#[test]
+fn a_change_comes_to_one_pool_first_and_then_to_a_tenth_of_them() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.pass(15, good);
+    cluster.look();
+    assert_eq!(cluster.with("c:2").len(), 3);
+    cluster.run(60, good);
+    assert_eq!(cluster.with("c:2").len(), 20);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+    assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn a_bad_image_reaches_one_pool_and_a_fix_goes_there_first() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.run(5, bad_two);
+    cluster.pass(600, bad_two);
+    cluster.run(5, bad_two);
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    assert!(cluster.status.stopped.is_some());
+    let old = cluster.status.current_revision.clone();
+    // One that is gone comes back as it was.
+    cluster.workloads.retain(|workload| workload["metadata"]["labels"]["apps.openyurt.io/pool-name"] != "p07");
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    assert_eq!(cluster.with("c:1").len(), 19);
+    assert_eq!(cluster.status.current_revision, old);
+    cluster.pass(15, bad_two);
+    cluster.say("c:3", 1);
+    cluster.look();
+    assert_eq!(cluster.with("c:3"), ["p00"]);
+    cluster.run(60, bad_two);
+    assert_eq!(cluster.with("c:3").len(), 20);
+    assert_eq!(cluster.status.stopped, None);
+}
+
+#[test]
+fn a_stopped_rollout_goes_on_when_somebody_says_so_and_not_by_itself() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.look();
+    cluster.pass(600, bad_two);
+    cluster.look();
+    assert!(cluster.status.stopped.is_some());
+    cluster.run(10, good);
+    assert_eq!(cluster.with("c:2").len(), 1, "it is well again, and still stopped");
+    cluster.resumed = Some(cluster.now);
+    cluster.run(30, good);
+    assert_eq!(cluster.with("c:2").len(), 5);
+}
+
+#[test]
+fn a_version_that_takes_every_pool_down_stays_where_it_is() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.run(100, harmful_two);
+    assert!(cluster.with("c:2").len() <= 3, "{:?}", cluster.with("c:2"));
+}
+
+#[test]
+fn a_pool_that_joins_meanwhile_starts_as_the_others_were() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.look();
+    cluster.pools.push("p99".to_owned());
+    cluster.say("c:2", 1);
+    cluster.look();
+    // What is said of it is said now for the first time; and nobody else begins because it came.
+    assert_eq!(cluster.with("c:2"), ["p00", "p99"]);
+    cluster.run(30, good);
+    assert_eq!(cluster.with("c:2").len(), 6);
+}
+
+#[test]
+fn what_somebody_else_changes_is_put_right_three_times() {
+    let mut cluster = settled(3);
+    let mut repaired = 0;
+    for _ in 0..20 {
+        cluster.workload("p01")["spec"]["template"]["spec"]["containers"][0]["image"] = json!("foreign");
+        let actions = cluster.look();
+        repaired += actions.iter().filter(|action| matches!(action, Action::Patch { repaired: Some(_), .. })).count();
+        cluster.pass(15, good);
+    }
+    assert_eq!(repaired, 3);
+    assert_eq!(cluster.state("p01"), State::Failed);
+    let told = cluster.status.pools.iter().find(|pool| pool.name == "p01").map(|pool| pool.message.clone());
+    assert!(told.unwrap_or_default().contains("somebody else keeps changing spec.template"));
+    cluster.say("c:2", 1);
+    cluster.run(20, good);
+    assert_eq!(cluster.with("c:2").len(), 3, "a newer change ends the pause");
+}
+
+#[test]
+fn scaling_is_left_alone_and_a_declared_number_is_written_once() {
+    let mut cluster = settled(3);
+    cluster.workload("p01")["spec"]["replicas"] = json!(7);
+    cluster.autoscaled.insert("p02".to_owned());
+    cluster.workload("p02")["spec"]["replicas"] = json!(9);
+    cluster.run(3, good);
+    assert_eq!(cluster.look(), []);
+    cluster.say("c:1", 4);
+    cluster.run(10, good);
+    let number = |cluster: &mut Cluster, pool: &str| declared_replicas(cluster.workload(pool));
+    assert_eq!(["p00", "p01", "p02"].map(|pool| number(&mut cluster, pool)), [4, 4, 9]);
+    assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn a_pool_that_is_dropped_goes_and_many_wait_for_a_word() {
+    let mut cluster = settled(6);
+    cluster.pools.remove(5);
+    cluster.say("c:1", 1);
+    cluster.run(3, good);
+    assert_eq!(cluster.workloads.len(), 5);
+    cluster.pools.truncate(2);
+    cluster.say("c:1", 1);
+    cluster.run(5, good);
+    assert_eq!(cluster.workloads.len(), 5, "three of five are held");
+    assert_eq!(cluster.state("p03"), State::Leaving);
+    cluster.confirmed = Confirmed::new("p03");
+    cluster.run(5, good);
+    assert_eq!(cluster.workloads.len(), 4);
+    cluster.pools = vec!["p00".into(), "p01".into(), "p02".into(), "p04".into()];
+    cluster.say("c:1", 1);
+    cluster.run(5, good);
+    assert!(cluster.workloads.iter().all(|workload| workload["metadata"]["annotations"].get(LEAVING_SINCE).is_none()));
+    assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn what_is_wrong_with_one_pool_holds_up_no_other() {
+    let mut cluster = settled(3);
+    cluster.say("c:2", 1);
+    if let super::super::version::Pools::Named(topology) = &mut cluster.version.pools {
+        let broken = json!({"spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}});
+        topology.pools[0].patch = serde_json::from_value(broken).ok();
+    }
+    cluster.refused.insert("p01".to_owned(), "no".to_owned());
+    cluster.run(10, good);
+    assert_eq!(cluster.with("c:2"), ["p02"]);
+    assert_eq!((cluster.state("p00"), cluster.state("p01")), (State::Failed, State::Failed));
+    assert_eq!(cluster.workloads.len(), 3, "nothing is deleted for it");
+}
+
+#[test]
+fn of_two_workloads_for_a_pool_the_older_counts_and_the_other_is_left_alone() {
+    let mut cluster = settled(2);
+    let mut double = cluster.workload("p00").clone();
+    double["metadata"]["name"] = json!("double");
+    double["metadata"]["creationTimestamp"] = json!("2099-01-01T00:00:00Z");
+    cluster.workloads.insert(0, double);
+    cluster.say("c:2", 1);
+    cluster.run(20, good);
+    let image = |workload: &Value| workload["spec"]["template"]["spec"]["containers"][0]["image"].clone();
+    assert_eq!(cluster.workloads.iter().map(image).collect::<Vec<_>>(), ["c:1", "c:2", "c:2"]);
+}
+
+#[test]
+fn what_is_remembered_is_stored_before_what_depends_on_it() {
+    let mut cluster = settled(3);
+    cluster.workload("p01")["spec"]["template"]["spec"]["containers"][0]["image"] = json!("foreign");
+    let decision = cluster.decide();
+    assert!(decision.must_be_stored_first && decision.actions.len() == 1, "{:?}", decision.actions);
+    let mut taken_over = settled(3);
+    for pool in ["p00", "p01", "p02"] {
+        for note in [CHANGED, RENDERED] {
+            if let Some(notes) = taken_over.workload(pool)["metadata"]["annotations"].as_object_mut() {
+                notes.remove(note);
+            }
+        }
+    }
+    assert_eq!(taken_over.look(), [], "that notes are gone changes nothing");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever people and nodes do meanwhile: no more pools are in change than the budget says, no number of pods is written
+    /// that is not declared anew, and in the end all is as it should be and nothing is written any more.
+    #[test]
+    fn budgets_hold_at_every_step_and_in_the_end_there_is_silence(
+        count in 1_usize..15,
+        happens in vec((0_u8..8, 0_usize..15, 1_u8..4), 1..25),
+    ) {
+        let mut cluster = settled(count);
+        for (what, who, version) in happens {
+            let pool = cluster.pools[who % cluster.pools.len()].clone();
+            match what {
+                0 | 1 => cluster.say(&format!("c:{version}"), 1),
+                2 => cluster.say("c:1", i32::from(version)),
+                3 => cluster.workload(&pool)["spec"]["replicas"] = json!(version),
+                4 => cluster.workload(&pool)["spec"]["template"]["spec"]["hostNetwork"] = json!(true),
+                5 => { cluster.workload(&pool)["status"]["availableReplicas"] = json!(0); }
+                _ => {}
+            }
+            let number = cluster.settle().number;
+            let is_counted = |workload: &Value| {
+                let newest = Revision { name: String::new(), number, data: Value::Null };
+                let changed = Changed::of(workload, &newest).is_some_and(|changed| changed.rollout == number);
+                changed && workload["status"]["availableReplicas"].as_i64() < Some(declared_replicas(workload))
+            };
+            let before: BTreeMap<String, bool> = cluster.workloads.iter()
+                .map(|workload| (workload["metadata"]["name"].as_str().unwrap_or_default().to_owned(), is_counted(workload)))
+                .collect();
+            let counted = before.values().filter(|is_counted| **is_counted).count();
+            let budget = count.div_ceil(10).max(1);
+            let actions = cluster.look();
+            let started = actions.iter().filter(|action| match action {
+                Action::Patch { name, patch, .. } => patch["spec"].get("template").is_some() && before.get(name) == Some(&false),
+                _ => false,
+            });
+            let started = started.count();
+            prop_assert!(started == 0 || counted + started <= budget, "{counted} and {started} more of {budget}");
+            for action in &actions {
+                if let Action::Patch { patch, .. } = action {
+                    let number = patch["spec"]["replicas"].as_i64();
+                    let noted = patch["metadata"]["annotations"][DECLARED_REPLICAS].as_str().map(str::to_owned);
+                    prop_assert!(number.is_none() || noted == number.map(|number| number.to_string()));
+                }
+            }
+            cluster.pass(15, good);
+        }
+        // Whoever fought has stopped, and an hour later nothing is held back.
+        cluster.run(2, good);
+        cluster.pass(3700, good);
+        cluster.resumed = Some(cluster.now);
+        cluster.run(80, good);
+        prop_assert_eq!(cluster.look(), vec![]);
+        let pools = cluster.pools.clone();
+        prop_assert!(pools.iter().all(|pool| cluster.state(pool) == State::Done), "{:?}", cluster.status.pools);
+    }
+}

@@ -1,0 +1,286 @@
+//! What an application and its replacement say of themselves: how each pool is, and conditions that people can act on.
+
+use dapple_api::pool::{
+    ApplicationStatus, POOL_REVISION_LABEL, PoolState, PoolStatus, ReplacementStatus, TemplateType,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::application::{Facts, Seat};
+use super::removal::Fate;
+use super::rollout::Next;
+use super::version::InForce;
+
+/// The condition that says whether all pools are as they should be.
+pub const READY: &str = "Ready";
+/// The condition that says how far the rollout is.
+pub const PROGRESSING: &str = "Progressing";
+/// The condition that says whether something holds an application up.
+pub const SYNCED: &str = "Synced";
+
+/// So long may a message of a pool be.
+const LONGEST_MESSAGE: usize = 200;
+/// So many pools are named in a message.
+const NAMED: usize = 3;
+
+/// A condition: its type, whether it holds, a reason and a message.
+pub type Found = (&'static str, bool, &'static str, String);
+
+/// Fills in how the pools are. `next` is what comes next of the rollout, and whether it was stopped.
+pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), status: &mut ApplicationStatus) {
+    status.update_revision = Some(facts.newest.name.clone());
+    status.template_type = facts.version.template.template_type();
+    status.overrider_ref = facts.version.replacements.as_ref().map(|in_force| in_force.name.clone());
+    status.pools = seats.iter().map(|seat| of_pool(seat, facts, next)).collect();
+    let count = |is_so: &dyn Fn(&Seat) -> bool| {
+        i32::try_from(seats.iter().filter(|seat| is_so(seat)).count()).unwrap_or(i32::MAX)
+    };
+    status.pool_count = count(&|_| true);
+    status.available_pools = count(&|seat| seat.workload.is_some() && seat.health.is_available);
+    status.updated_pools = count(&|seat| seat.is_asked && state(seat, facts) == PoolState::Done);
+}
+
+fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
+    let existing = seat.workload.and_then(|place| facts.workloads.get(place));
+    let before = facts.status.pools.iter().find(|known| known.name == seat.pool);
+    // What a pool without a workload had is what it gets again.
+    let had = || before.map(|before| before.revision.clone()).unwrap_or_default();
+    let revision =
+        existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
+    let state = state(seat, facts);
+    let message = if state == PoolState::Done { String::new() } else { message(seat, state, facts, next) };
+    let counts = seat.health.counts;
+    PoolStatus {
+        name: seat.pool.clone(),
+        workload: existing.map(|existing| existing.name().to_owned()).unwrap_or_default(),
+        desired: counts.desired,
+        ready: counts.ready,
+        updated: counts.updated,
+        available: counts.available,
+        revision: if existing.is_some() { revision.unwrap_or_default().to_owned() } else { had() },
+        state,
+        message: short(message),
+        since: seat.since.map(Time),
+        completed: if seat.is_in_change { None } else { seat.changed.map(|changed| Time(changed.at)) },
+        repairs: seat.repairs.iter().map(|time| Time(*time)).collect(),
+    }
+}
+
+fn state(seat: &Seat, facts: &Facts<'_>) -> PoolState {
+    let cannot_be = matches!(seat.rendered, Some(Err(_)))
+        || !seat.difference.fixed.is_empty()
+        || facts.refused.contains_key(&seat.pool)
+        || seat.repair_pause.is_some();
+    if !seat.is_asked {
+        PoolState::Leaving
+    } else if cannot_be {
+        PoolState::Failed
+    } else if seat.workload.is_none() || is_different(seat, facts) {
+        PoolState::Waiting
+    } else if seat.is_done && seat.health.is_available {
+        PoolState::Done
+    } else if seat.is_late {
+        PoolState::Late
+    } else if seat.is_in_change {
+        PoolState::Changing
+    } else {
+        PoolState::Unavailable
+    }
+}
+
+fn is_different(seat: &Seat, facts: &Facts<'_>) -> bool {
+    let existing = seat.workload.and_then(|place| facts.workloads.get(place));
+    seat.difference.is_some() && existing.is_some_and(|existing| !existing.is_others_doing)
+}
+
+fn message(seat: &Seat, state: PoolState, facts: &Facts<'_>, (next, is_stopped): (&Next, bool)) -> String {
+    let counts = seat.health.counts;
+    let available = format!("{} of {} pods are available", counts.available, counts.desired);
+    if !seat.doubles.is_empty() {
+        return format!("{} is for this pool too, and left alone: delete it", seat.doubles.join(", "));
+    }
+    match state {
+        PoolState::Done => String::new(),
+        PoolState::Leaving => match &seat.fate {
+            Some(Fate::Held) => {
+                "many pools leave at once: it stays until dapple.dev/confirm-removal names it".to_owned()
+            }
+            Some(Fate::Grace(until)) => format!("its workload stays until {until}"),
+            Some(Fate::Waits) => "its workload is deleted when the rollout leaves room".to_owned(),
+            Some(Fate::Delete | Fate::Going) => "its workload is being deleted".to_owned(),
+            Some(Fate::Note) | None => "its workload stays for a while".to_owned(),
+        },
+        PoolState::Failed => failure(seat, facts),
+        PoolState::Waiting if facts.is_suspended => "dapple.dev/suspend: nothing is written".to_owned(),
+        PoolState::Waiting if seat.workload.is_none() => "its workload is being made".to_owned(),
+        PoolState::Waiting => match next {
+            _ if is_stopped => "the rollout is stopped".to_owned(),
+            Next::Stopped(_) => "the rollout is stopped".to_owned(),
+            _ => "it waits for its turn".to_owned(),
+        },
+        PoolState::Late => {
+            let stateful = facts.version.template.template_type() == Some(TemplateType::StatefulSet);
+            let help =
+                if stateful { "; Kubernetes does not replace a broken pod of a StatefulSet: delete it" } else { "" };
+            format!("{available}, and it should be done by now{help}")
+        }
+        PoolState::Changing | PoolState::Unavailable => available,
+    }
+}
+
+fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
+    if let Some(Err(error)) = &seat.rendered {
+        return error.to_string();
+    }
+    if let Some(reason) = facts.refused.get(&seat.pool) {
+        return format!("refused: {reason}");
+    }
+    if !seat.difference.fixed.is_empty() {
+        return format!(
+            "Kubernetes does not change {}: put it back, or delete the workload",
+            seat.difference.fixed.join(", ")
+        );
+    }
+    let field = seat.difference.field.as_deref().unwrap_or("something");
+    let until = seat.repair_pause.map(|until| until.to_string()).unwrap_or_default();
+    format!("somebody else keeps changing {field}: it is left alone until {until}")
+}
+
+fn short(text: String) -> String {
+    if text.chars().count() <= LONGEST_MESSAGE {
+        return text;
+    }
+    text.chars().take(LONGEST_MESSAGE - 1).chain(['…']).collect()
+}
+
+/// What is to be said of an application. `failures` are what could not be done at all, such as a list that failed.
+pub fn conditions(status: &ApplicationStatus, facts: &Facts<'_>, failures: &[String]) -> [Found; 3] {
+    [ready(status), progressing(status, facts), synced(status, facts, failures)]
+}
+
+fn in_state(status: &ApplicationStatus, states: &[PoolState]) -> Vec<String> {
+    let such = status.pools.iter().filter(|pool| states.contains(&pool.state));
+    such.map(|pool| pool.name.clone()).collect()
+}
+
+fn ready(status: &ApplicationStatus) -> Found {
+    let others = status.pools.iter().filter(|pool| pool.state != PoolState::Done).map(|pool| pool.name.clone());
+    let others: Vec<String> = others.collect();
+    match (status.pools.len(), others.is_empty()) {
+        (0, _) => (READY, true, "NoPools", "It is in no pool.".to_owned()),
+        (_, true) => (READY, true, "Done", "All pools are as they should be.".to_owned()),
+        (_, false) => (READY, false, "NotDone", format!("Not as they should be: {}.", named(&others))),
+    }
+}
+
+fn progressing(status: &ApplicationStatus, facts: &Facts<'_>) -> Found {
+    let late = in_state(status, &[PoolState::Late]);
+    if let Some(stopped) = status.stopped.as_ref().filter(|stopped| stopped.revision == facts.newest.number) {
+        let who = if late.is_empty() { "pools".to_owned() } else { named(&late) };
+        let text = format!(
+            "Stopped at {}: {who} were not done in time. Change the application, or have it go on: dapple rollout resume.",
+            stopped.since.0
+        );
+        return (PROGRESSING, false, "Stopped", text);
+    }
+    let moving = in_state(status, &[PoolState::Waiting, PoolState::Changing, PoolState::Late]);
+    if moving.is_empty() {
+        return (PROGRESSING, true, "Complete", "No pool waits for a change.".to_owned());
+    }
+    if facts.is_suspended {
+        return (
+            PROGRESSING,
+            false,
+            "Suspended",
+            "It, or its replacement, has the annotation dapple.dev/suspend.".to_owned(),
+        );
+    }
+    (
+        PROGRESSING,
+        true,
+        "RollingOut",
+        format!("{} of {} pools are to be done: {}.", moving.len(), status.pools.len(), named(&moving)),
+    )
+}
+
+fn synced(status: &ApplicationStatus, facts: &Facts<'_>, failures: &[String]) -> Found {
+    if let Some(failure) = failures.first() {
+        return (SYNCED, false, "Failing", failure.clone());
+    }
+    let failed: Vec<&PoolStatus> = status.pools.iter().filter(|pool| pool.state == PoolState::Failed).collect();
+    if let Some(first) = failed.first() {
+        let others = if failed.len() > 1 {
+            format!(" ({} more pools have something wrong)", failed.len() - 1)
+        } else {
+            String::new()
+        };
+        return (SYNCED, false, "PoolsFailed", format!("Pool {}: {}{others}", first.name, first.message));
+    }
+    let held =
+        status.pools.iter().filter(|pool| pool.state == PoolState::Leaving && pool.message.starts_with("many pools"));
+    let held: Vec<String> = held.map(|pool| pool.name.clone()).collect();
+    if !held.is_empty() {
+        let text = format!(
+            "Removals are held, since many pools leave at once: {}. Annotate dapple.dev/confirm-removal with their names, or \"*\".",
+            named(&held)
+        );
+        return (SYNCED, false, "RemovalsHeld", text);
+    }
+    if facts.grace.is_none() {
+        let text = "The annotation dapple.dev/pool-grace is no length of time, such as \"5m\": nothing is removed.";
+        return (SYNCED, false, "BadAnnotation", text.to_owned());
+    }
+    (SYNCED, true, "Synced", "Nothing is wrong.".to_owned())
+}
+
+fn named(pools: &[String]) -> String {
+    let more = pools.len().saturating_sub(NAMED);
+    let others = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{others}", pools[..pools.len().min(NAMED)].join(", "))
+}
+
+/// A condition, which keeps its time while it stays as it is.
+pub fn condition(found: Found, generation: Option<i64>, before: &[Condition], now: &Time) -> Condition {
+    let (kind, is_so, reason, message) = found;
+    let status = if is_so { "True" } else { "False" };
+    let known = before.iter().find(|known| known.type_ == kind && known.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time: known.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
+    }
+}
+
+/// What a replacement says of itself, without conditions: how many pools of the application it is for, and how they are.
+pub fn of_replacement(in_force: &InForce, status: &ApplicationStatus) -> (ReplacementStatus, Found) {
+    let is_for = |pool: &&PoolStatus| {
+        pool.state != PoolState::Leaving && in_force.replacements.iter().any(|one| one.pools.contains(&pool.name))
+    };
+    let matched: Vec<&PoolStatus> = status.pools.iter().filter(is_for).collect();
+    let count = |states: &[PoolState]| {
+        let such = matched.iter().filter(|pool| states.contains(&pool.state)).count();
+        i32::try_from(such).unwrap_or(i32::MAX)
+    };
+    let (waiting, failed) =
+        (count(&[PoolState::Waiting, PoolState::Changing, PoolState::Late]), count(&[PoolState::Failed]));
+    let told = ReplacementStatus {
+        matched_pools: i32::try_from(matched.len()).unwrap_or(i32::MAX),
+        pools_in_effect: count(&[PoolState::Done, PoolState::Unavailable]),
+        pools_waiting: waiting,
+        pools_failed: failed,
+        ..ReplacementStatus::default()
+    };
+    let found = match (matched.len(), waiting, failed) {
+        (0, ..) => (READY, false, "NoPools", "The application has none of the pools that it names.".to_owned()),
+        (_, _, 1..) => {
+            let first = matched.iter().find(|pool| pool.state == PoolState::Failed);
+            let text = first.map(|pool| format!("Pool {}: {}", pool.name, pool.message)).unwrap_or_default();
+            (READY, false, "PoolsFailed", text)
+        }
+        (_, 1.., _) => (READY, false, "RollingOut", format!("{waiting} pools do not have it yet.")),
+        (all, ..) => (READY, true, "InEffect", format!("It is in effect in {all} pools.")),
+    };
+    (told, found)
+}
