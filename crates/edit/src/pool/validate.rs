@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use dapple_api::pool::{Pool, WorkloadTemplate, YurtAppDaemon, YurtAppSet};
+use dapple_api::pool::{Pool, WorkloadTemplate, YurtAppDaemon, YurtAppSet, check_rollout};
 use dapple_api::selector::{self, Selector};
 use dapple_api::verdict::{Reason, Verdict};
 use dapple_api::{metadata, syntax};
@@ -54,6 +54,7 @@ impl Template {
 pub fn validate_yurt_app_set(set: &YurtAppSet, old: Option<&YurtAppSet>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata::check(&set.metadata, &mut verdict);
+    check_rollout(&set.metadata, &mut verdict);
     let spec = &set.spec;
     check_selector(&spec.selector, old.map(|old| &old.spec.selector), &mut verdict);
     check_history_limit(spec.revision_history_limit, &mut verdict);
@@ -90,6 +91,7 @@ pub fn validate_yurt_app_set(set: &YurtAppSet, old: Option<&YurtAppSet>) -> Verd
 pub fn validate_yurt_app_daemon(daemon: &YurtAppDaemon, old: Option<&YurtAppDaemon>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata::check(&daemon.metadata, &mut verdict);
+    check_rollout(&daemon.metadata, &mut verdict);
     let spec = &daemon.spec;
     check_selector(&spec.selector, old.map(|old| &old.spec.selector), &mut verdict);
     check_history_limit(spec.revision_history_limit, &mut verdict);
@@ -146,6 +148,12 @@ fn check_templates(
     if templates.len() != 1 {
         let text = "workloadTemplate must have one of deploymentTemplate and statefulSetTemplate";
         verdict.refuse("spec.workloadTemplate", Reason::Invalid, text);
+    }
+    if let ([template], [before]) = (templates.as_slice(), before.as_slice())
+        && template.name != before.name
+    {
+        let text = format!("{} cannot be switched for {}: create another application", before.name, template.name);
+        verdict.refuse("spec.workloadTemplate", Reason::Forbidden, text);
     }
     for template in &templates {
         let field = template.field();
