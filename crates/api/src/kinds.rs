@@ -274,6 +274,9 @@ const fn native(
 /// DaemonSets of Kubernetes.
 pub const NATIVE_DAEMON_SET: NativeKind = native("apps", "DaemonSet", "daemonsets", &["ds"]);
 
+/// Deployments.
+pub const NATIVE_DEPLOYMENT: NativeKind = native("apps", "Deployment", "deployments", &["deploy"]);
+
 /// StatefulSets, whose pods may be of several revisions.
 pub const NATIVE_STATEFUL_SET: NativeKind = native("apps", "StatefulSet", "statefulsets", &["sts"]);
 
@@ -283,7 +286,7 @@ pub const NATIVE_JOB: NativeKind = native("batch", "Job", "jobs", &[]);
 /// Kubernetes' own workloads, which may ask for a policy.
 pub const NATIVE: &[NativeKind] = &[
     NATIVE_DAEMON_SET,
-    native("apps", "Deployment", "deployments", &["deploy"]),
+    NATIVE_DEPLOYMENT,
     NATIVE_STATEFUL_SET,
     native("apps", "ReplicaSet", "replicasets", &["rs"]),
     native("", "ReplicationController", "replicationcontrollers", &["rc"]),

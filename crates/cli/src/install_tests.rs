@@ -98,6 +98,17 @@ fn of_controllers(needed: &mut Needed) {
     for kind in told {
         needed.of(kind.at, "/status", &["patch"]);
     }
+    // Applications in pools, and the workloads that they are made of.
+    for kind in [kinds::YURT_APP_SET.at, kinds::YURT_APP_DAEMON.at] {
+        needed.of(kind, "", &["get", "list", "watch"]);
+        needed.of(kind, "/status", &["patch"]);
+        needed.of(kind, "/finalizers", &["update"]);
+    }
+    needed.of(kinds::REPLACEMENT.at, "/status", &["patch"]);
+    for kind in [kinds::NATIVE_DEPLOYMENT.at, kinds::NATIVE_STATEFUL_SET.at] {
+        needed.of(kind, "", &["create", "delete"]);
+    }
+    needed.add("ClusterRole", "autoscaling", "horizontalpodautoscalers", &[""], &["list"]);
     // To be named as an owner that waits for what it owns.
     needed.of(kinds::DAEMON_SET.at, "/finalizers", &["update"]);
     // Another product's, which pulls images for updates where it is there.

@@ -7,15 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::kinds;
+use dapple_api::pool::{YurtAppDaemonSpec, YurtAppSetSpec};
+use futures::future::BoxFuture;
 
 use crate::env::Backoff;
 use crate::family::{Controller, ControllerContext, Family, Part, Started};
 use crate::worker::started;
 
 mod adder;
+mod apps;
 mod cache;
 mod execution;
 mod fights;
+mod kept;
 mod metrics;
 mod nodes;
 mod seen;
@@ -27,6 +31,7 @@ pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 
 use adder::Adder;
+use apps::Applications;
 use metrics::PoolMetrics;
 use nodes::PoolNodes;
 use standings::Standings;
@@ -36,18 +41,58 @@ use status::{POOL_STATUS, PoolStatuses};
 pub const FAMILY: Family = Family {
     name: "pool",
     is_adoptable: false,
-    parts: &[Part {
-        name: "pool/nodepools",
-        needs: &[&kinds::NODE_POOL],
-        controllers: &[Controller { reads: &[kinds::NODE_POOL.at, kinds::NODE], start }],
-        // Nothing is held back for it.
-        tell_off: |_, _| Box::pin(std::future::ready(())),
-    }],
+    parts: &[
+        Part {
+            name: "pool/nodepools",
+            needs: &[&kinds::NODE_POOL],
+            controllers: &[Controller { reads: &[kinds::NODE_POOL.at, kinds::NODE], start }],
+            tell_off: nobody_waits,
+        },
+        Part {
+            name: "pool/yurtappsets",
+            needs: &[&kinds::YURT_APP_SET, &kinds::REPLACEMENT],
+            controllers: &[Controller {
+                reads: &[
+                    kinds::YURT_APP_SET.at,
+                    kinds::REPLACEMENT.at,
+                    kinds::NODE_POOL.at,
+                    kinds::NODE,
+                    kinds::CONTROLLER_REVISION,
+                    kinds::NATIVE_DEPLOYMENT.at,
+                    kinds::NATIVE_STATEFUL_SET.at,
+                ],
+                start: |context| started(Applications::<YurtAppSetSpec>::start(context), context),
+            }],
+            tell_off: nobody_waits,
+        },
+        Part {
+            name: "pool/yurtappdaemons",
+            needs: &[&kinds::YURT_APP_DAEMON, &kinds::REPLACEMENT],
+            controllers: &[Controller {
+                reads: &[
+                    kinds::YURT_APP_DAEMON.at,
+                    kinds::REPLACEMENT.at,
+                    kinds::NODE_POOL.at,
+                    kinds::NODE,
+                    kinds::CONTROLLER_REVISION,
+                    kinds::NATIVE_DEPLOYMENT.at,
+                    kinds::NATIVE_STATEFUL_SET.at,
+                ],
+                start: |context| started(Applications::<YurtAppDaemonSpec>::start(context), context),
+            }],
+            tell_off: nobody_waits,
+        },
+    ],
     gates: &[],
     register: |metrics| _ = metrics.of_family::<PoolMetrics>(),
 };
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
+
+/// Nothing is held back while a part is off.
+fn nobody_waits(_: ControllerContext, _: String) -> BoxFuture<'static, ()> {
+    Box::pin(std::future::ready(()))
+}
 
 /// Two controllers that share what they know of nodes: one writes them, the other tells of it.
 fn start(context: &ControllerContext) -> Started {

@@ -7,8 +7,10 @@ use super::authors::AuthorPolicy;
 use super::policies::{binding, policy};
 use super::{Action, ServiceAccount, quoted};
 use crate::group::{BINDING_OVERRIDE_LABEL, BINDING_PROPAGATION_LABEL, NODE_LABEL_PREFIX};
-use crate::kinds::{DAEMON_SET, KindInfo, NATIVE, NODE, NODE_GROUP, OwnKind, PROPAGATION_POLICY};
-use crate::pool::{PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES, RESERVED_DOMAINS, RESERVED_KEYS};
+use crate::kinds::{
+    DAEMON_SET, KindInfo, NATIVE, NODE, NODE_GROUP, OwnKind, PROPAGATION_POLICY, YURT_APP_DAEMON, YURT_APP_SET,
+};
+use crate::pool::{GROUP, POOL_NAME_LABEL, PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES, RESERVED_DOMAINS, RESERVED_KEYS};
 
 /// Of nodes: the labels of groups that name nodes, and what the node remembers to be a pool's, before the change or after it. So
 /// nothing is changed on a node that is not noted there, and nothing that Kubernetes or the kubelet keep.
@@ -85,7 +87,16 @@ pub(super) fn binding_labels(manager: &ServiceAccount) -> AuthorPolicy {
     let labels = [BINDING_PROPAGATION_LABEL, BINDING_OVERRIDE_LABEL];
     let is_own = format!("key in [{}]", labels.map(quoted).join(", "));
     let said = format!("of workloads, dapple's manager changes the labels {} and nothing else", labels.join(" and "));
-    only_labels(&PROPAGATION_POLICY, "dapple-manager-of-workloads", manager, json!(rules), &is_own, &said)
+    // Those of pools are the manager's whole.
+    let of_application = format!(
+        "object.metadata.?ownerReferences.orValue([]).exists(owner, owner.?controller.orValue(false) && \
+         owner.apiVersion.startsWith({}) && owner.kind in [{}])",
+        quoted(&format!("{GROUP}/")),
+        [YURT_APP_SET, YURT_APP_DAEMON].map(|kind| quoted(kind.at.kind)).join(", ")
+    );
+    let of_pool = format!("{} in oldObject.metadata.?labels.orValue({{}})", quoted(POOL_NAME_LABEL));
+    let others = json!({"name": "of-no-pool", "expression": format!("!({of_pool} && {of_application})")});
+    only_labels(&PROPAGATION_POLICY, "dapple-manager-of-workloads", manager, (json!(rules), &[others]), &is_own, &said)
 }
 
 fn rule(kind: KindInfo) -> Value {
@@ -98,7 +109,7 @@ fn only_labels(
     kind: &OwnKind,
     name: &str,
     manager: &ServiceAccount,
-    rules: Value,
+    (rules, further): (Value, &[Value]),
     is_own: &str,
     said: &str,
 ) -> AuthorPolicy {
@@ -116,6 +127,7 @@ fn only_labels(
         .map(|field| format!("object.{field} == oldObject.{field}"));
     let expression = [kept("before", "after"), kept("after", "before"), same.join(" && ")].join(" && ");
     let validations = json!([{"expression": expression, "message": said, "reason": "Forbidden"}]);
-    let policy = policy(name, rules, json!([by_manager(manager)]), variables, validations);
+    let conditions = json!([&[by_manager(manager)], further].concat());
+    let policy = policy(name, rules, conditions, variables, validations);
     AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
 }

@@ -119,6 +119,10 @@ impl<T: Cached> Watch<T> {
             ),
             None => (Api::all_with(client, &self.kind), watcher::Config::default()),
         };
+        let config = match T::Wire::LABELLED {
+            Some(label) => config.labels(label),
+            None => config,
+        };
         let watch = || watcher::watcher(api.clone(), config.clone()).boxed();
         let leading = self.shared.leading.clone();
         let mut events = watch();

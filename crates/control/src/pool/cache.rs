@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use dapple_api::kinds;
 use dapple_api::pool::{
-    ALLOW_NO_EXECUTE, CONFIRM_REMOVAL, NODE_POOL_LABEL, NodePoolSpec, NodePoolStatus, SUSPEND_ANNOTATION, Subject,
+    ALLOW_NO_EXECUTE, CONFIRM_REMOVAL, NODE_POOL_LABEL, NodePoolSpec, NodePoolStatus, ReplacementStatus,
+    SUSPEND_ANNOTATION, Subject,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Deserialize;
@@ -105,8 +106,16 @@ pub struct Replacement {
     pub meta: Meta,
     /// When it was made.
     pub created: Option<Time>,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// What its annotations ask for.
+    pub annotations: BTreeMap<String, String>,
     /// What it changes.
     pub subject: Subject,
+    /// How.
+    pub replacements: Arc<Vec<dapple_api::pool::Replacement>>,
+    /// What was told of it last.
+    pub status: Option<ReplacementStatus>,
 }
 
 /// The fields of a replacement that are read off the wire.
@@ -114,12 +123,18 @@ pub struct Replacement {
 pub struct ReplacementWire {
     metadata: ReplacementMeta,
     subject: Subject,
+    #[serde(default)]
+    replacements: Vec<dapple_api::pool::Replacement>,
+    status: Option<ReplacementStatus>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ReplacementMeta {
     creation_timestamp: Option<Time>,
+    generation: Option<i64>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 impl Wire for ReplacementWire {}
@@ -132,7 +147,17 @@ impl Cached for Replacement {
     type Wire = ReplacementWire;
 
     fn slim(meta: Meta, wire: ReplacementWire, _: &mut Interner) -> Self {
-        Self { meta, created: wire.metadata.creation_timestamp, subject: wire.subject }
+        let ReplacementMeta { creation_timestamp, generation, mut annotations } = wire.metadata;
+        annotations.retain(|key, _| key.starts_with("dapple.dev/"));
+        Self {
+            meta,
+            created: creation_timestamp,
+            generation,
+            annotations,
+            subject: wire.subject,
+            replacements: Arc::new(wire.replacements),
+            status: wire.status,
+        }
     }
 
     fn meta(&self) -> &Meta {

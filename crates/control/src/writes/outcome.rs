@@ -92,9 +92,24 @@ impl Writer {
         self.patch(&meta.key.name, Some("status"), &Patch::Merge(whole)).await
     }
 
+    /// What the API server would make of an object by a merge patch, if it takes it. Nothing is written.
+    pub async fn try_patch(&self, name: &str, patch: &Value) -> Result<Value, Error> {
+        let params = PatchParams { dry_run: true, ..PatchParams::default() };
+        let request = self.request().patch(name, &params, &Patch::Merge(patch)).map_err(Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
     /// Deletes an object.
     pub async fn delete(&self, name: &str, only: Option<Preconditions>) -> Outcome {
-        let params = DeleteParams { preconditions: only, ..DeleteParams::default() };
+        self.delete_by(name, DeleteParams { preconditions: only, ..DeleteParams::default() }).await
+    }
+
+    /// Deletes an object, which stays until everything that it owns is gone.
+    pub async fn delete_last(&self, name: &str, only: Preconditions) -> Outcome {
+        self.delete_by(name, DeleteParams::foreground().preconditions(only)).await
+    }
+
+    async fn delete_by(&self, name: &str, params: DeleteParams) -> Outcome {
         let request = match self.request().delete(name, &params).map_err(Error::BuildRequest) {
             Ok(request) => in_brief(request),
             Err(error) => return outcome(Err(error)),

@@ -8,4 +8,5 @@ mod foreign;
 mod group;
 mod malformed;
 mod pool;
+mod pool_apps;
 mod support;

@@ -1,0 +1,337 @@
+//! Keeps the workloads of applications true, pool by pool: one controller for YurtAppSets and one for YurtAppDaemons. What is done is
+//! decided by [`dapple_plan::pool::application`].
+//!
+//! - Nothing is decided before everything that it follows from is known: a list that failed, or a CRD that is gone, never means
+//!   that there are no pools or no replacements.
+//! - What is remembered is in the cluster; kept here is only what saves questions, and what was refused a moment ago.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dapple_api::kinds::{NATIVE_DEPLOYMENT, NATIVE_STATEFUL_SET};
+use dapple_plan::pool::application::{Action, Decision, Facts, decide};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::cache::BY_POOL;
+use super::kept::{ApplicationSpec, Kept, Workload};
+use super::{BACKOFF, Pool, Replacement};
+use crate::caches::store::{Change, Store};
+use crate::failing::Failure;
+use crate::family::ControllerContext;
+use crate::metrics::Metrics;
+use crate::observed::KindInfo;
+use crate::queue::{Ended, Queue, Urgency};
+use crate::slim::{Key, Revision};
+use crate::worker::Reconcile;
+use crate::writes::events::{EventType, Report};
+
+mod claim;
+mod execute;
+mod io;
+mod observe;
+mod revise;
+mod tell;
+
+use io::Io;
+use observe::{Situation, View};
+
+/// A status is written no more often; and how soon to look again where our view is behind.
+const PACE: Duration = Duration::from_secs(1);
+/// How soon to look again at what nothing tells of: a refused write, or nodes of a pool that is gone.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// The controller of one kind of applications. Its keys are applications.
+pub(super) struct Applications<S: ApplicationSpec> {
+    io: Io<S>,
+    memories: Mutex<BTreeMap<Key, Memory>>,
+}
+
+/// What saves questions, and no more.
+#[derive(Default)]
+struct Memory {
+    /// Pools whose last write was refused, with what was to be rolled out, the reason, and until when that counts.
+    refused: BTreeMap<String, Refusal>,
+    /// Workloads that another webhook changes, by UID, with what was compared.
+    others_doing: BTreeMap<String, String>,
+    /// When the status was last written.
+    told: Option<Instant>,
+}
+
+struct Refusal {
+    revision: String,
+    reason: String,
+    until: Timestamp,
+}
+
+impl<S: ApplicationSpec> Applications<S> {
+    /// Subscribes to all that applications follow from. Returns the controller and the queue of applications to look at.
+    pub(super) fn start(context: &ControllerContext) -> (Arc<Self>, Arc<Queue<Key>>) {
+        let queue = Arc::new(Queue::new(BACKOFF, context.env.clone()));
+        let caches = &context.caches;
+        let applications = caches.open::<Kept<S>>();
+        let known = applications.store();
+        let adder = Adder { queue: queue.clone(), metrics: context.metrics.clone(), known };
+        let [of_workloads, of_replacements, of_revisions, of_pools] = std::array::from_fn(|_| adder.clone());
+        let on_workload = move |change: &Change<Workload>| of_workloads.on_workload(S::KIND, change);
+        let workloads = |kind| caches.open_kind::<Workload>(kind).indexed_by([Workload::BY_OWNER, Workload::ORPHANS]);
+        let io = Io {
+            client: context.client.clone(),
+            env: context.env.clone(),
+            recorder: context.recorder.clone(),
+            applications: applications.subscribe(&context.stop, move |change| {
+                let Change::Object { key, listed, .. } = change else { return };
+                adder.add(key.clone(), *listed);
+            }),
+            deployments: workloads(NATIVE_DEPLOYMENT.at).subscribe(&context.stop, on_workload.clone()),
+            stateful_sets: workloads(NATIVE_STATEFUL_SET.at).subscribe(&context.stop, on_workload),
+            replacements: caches.open().subscribe(&context.stop, move |change: &Change<Replacement>| {
+                let Change::Object { key, old, new, listed } = change else { return };
+                for replacement in old.iter().chain(new).filter(|known| known.subject.kind == S::SUBJECT) {
+                    of_replacements.add(Key::new(&key.namespace, &replacement.subject.name), *listed);
+                }
+            }),
+            revisions: caches.open().indexed_by([Revision::BY_OWNER]).subscribe(
+                &context.stop,
+                move |change: &Change<Revision>| {
+                    let Change::Object { key, old, new, listed } = change else { return };
+                    let owners = old.iter().chain(new).filter_map(|revision| revision.owner.as_ref());
+                    for owner in owners.filter(|owner| *owner.kind == *S::KIND.kind) {
+                        of_revisions.add(Key::new(&key.namespace, &owner.name), *listed);
+                    }
+                },
+            ),
+            pools: caches.open().subscribe(&context.stop, move |change| of_pools.on_pool(change)),
+            nodes: caches.open().indexed_by([BY_POOL]).subscribe(&context.stop, |_| {}),
+        };
+        (Arc::new(Self { io, memories: Mutex::default() }), queue)
+    }
+
+    fn memories(&self) -> MutexGuard<'_, BTreeMap<Key, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The application of one key is looked at by one worker at a time: its memory is taken out meanwhile.
+    fn recall(&self, key: &Key) -> Memory {
+        self.memories().remove(key).unwrap_or_default()
+    }
+
+    async fn look(&self, kept: &Kept<S>, memory: &mut Memory) -> Result<Ended, kube::Error> {
+        // As the API server keeps times: what is told and read again is the same.
+        let now = self.io.env.now();
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        memory.refused.retain(|_, refusal| now < refusal.until);
+        let mut view = match observe::observe(&self.io, kept) {
+            Situation::Known(view) => *view,
+            Situation::Behind => return Ok(Ended::Again(PACE)),
+            Situation::Unknown(reason) => return tell::failure(&self.io, kept, memory, (reason, now)).await,
+        };
+        if claim::claim(&self.io, kept, &view).await? || revise::revise(&self.io, kept, &mut view).await? {
+            return Ok(Ended::Again(PACE));
+        }
+        let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
+        memory.refused.retain(|_, refusal| refusal.revision == newest.name);
+        view.refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone())).collect();
+        let mut decision = decide(&facts(kept, &view, now));
+        if self.learn(kept, &mut view, &decision, memory).await? {
+            decision = decide(&facts(kept, &view, now));
+        }
+        if decision.must_be_stored_first && !tell::told(&self.io, kept, &view, &decision, memory, now).await? {
+            return Ok(Ended::Failed);
+        }
+        let are_all_done = execute::execute(&self.io, kept, &view, &decision, memory, now).await?;
+        self.report(kept, &decision);
+        revise::drop_surplus(&self.io, kept, &view, &decision).await?;
+        if !decision.must_be_stored_first {
+            if let Some(rest) =
+                memory.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
+            {
+                return Ok(Ended::Again(rest));
+            }
+            tell::told(&self.io, kept, &view, &decision, memory, now).await?;
+        }
+        if !are_all_done {
+            return Ok(Ended::Again(PACE));
+        }
+        let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
+        let polled = (!view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
+        let again = wake.into_iter().chain(polled).min();
+        Ok(again.map_or(Ended::Done, |seconds| Ended::Again(Duration::from_secs(seconds.max(1)))))
+    }
+
+    /// Asks the API server what only it knows: which numbers of pods are autoscaled, and what becomes of a workload that somebody else
+    /// has changed. Whether something was learned that decides.
+    async fn learn(
+        &self,
+        kept: &Kept<S>,
+        view: &mut View,
+        decision: &Decision,
+        memory: &mut Memory,
+    ) -> Result<bool, kube::Error> {
+        let mut has_learned = false;
+        let sets_number = |action: &Action| match action {
+            Action::Patch { patch, .. } => !patch["spec"]["replicas"].is_null(),
+            _ => false,
+        };
+        // A pool that waits for its turn may only wait since the number of its pods would be lowered.
+        let is_lowered = decision.seats.iter().any(|seat| seat.difference.fewer);
+        if is_lowered || decision.actions.iter().any(sets_number) {
+            let autoscaled = self.io.autoscaled(&kept.meta.key.namespace).await?;
+            for workload in &mut view.workloads {
+                let name = (view.kind.kind().to_owned(), workload.name().to_owned());
+                workload.is_autoscaled = autoscaled.contains(&name);
+                has_learned |= workload.is_autoscaled;
+            }
+        }
+        for seat in decision.seats.iter().filter(|seat| seat.is_drift && !view.is_suspended) {
+            let (Some(place), Some(wanted)) = (seat.workload, &seat.wanted) else { continue };
+            let Some(workload) = view.workloads.get_mut(place) else { continue };
+            workload.is_others_doing =
+                execute::is_others_doing(&self.io, (view.kind, workload), wanted, memory).await?;
+            has_learned |= workload.is_others_doing;
+        }
+        Ok(has_learned)
+    }
+
+    fn report(&self, kept: &Kept<S>, decision: &Decision) {
+        let stopped = |status: &dapple_api::pool::ApplicationStatus| status.stopped.clone();
+        if decision.status.stopped.is_some() && decision.status.stopped != stopped(S::common(&kept.status)) {
+            let note = "the rollout is stopped: pools that were changed were not done in time".to_owned();
+            self.event(kept, EventType::Warning, ("RollingOut", "RolloutStopped"), note);
+        }
+        for action in &decision.actions {
+            if let Action::Patch { pool, name, repaired: Some(field), .. } = action {
+                let note =
+                    format!("{field} of {name}, of the pool {pool}, was changed by somebody else, and is put right");
+                self.event(kept, EventType::Warning, ("Repairing", "Repaired"), note);
+            }
+        }
+    }
+
+    fn event(
+        &self,
+        kept: &Kept<S>,
+        event_type: EventType,
+        (action, reason): (&'static str, &'static str),
+        note: String,
+    ) {
+        self.io.recorder.report(Report {
+            about: S::KIND,
+            key: kept.meta.key.clone(),
+            uid: kept.meta.uid.to_string(),
+            event_type,
+            action,
+            reason,
+            note,
+        });
+    }
+}
+
+fn facts<'a, S: ApplicationSpec>(kept: &'a Kept<S>, view: &'a View, now: Timestamp) -> Facts<'a> {
+    Facts {
+        application: &view.application,
+        version: &view.version,
+        newest: view.newest.as_ref().unwrap_or(&view.nothing),
+        revisions: &view.revisions,
+        status: S::common(&kept.status),
+        pools: &view.pools,
+        workloads: &view.workloads,
+        refused: &view.refused,
+        rules: &view.rules,
+        grace: view.grace,
+        confirmed: &view.confirmed,
+        resumed: view.resumed,
+        is_suspended: view.is_suspended,
+        now,
+    }
+}
+
+impl<S: ApplicationSpec> Reconcile for Applications<S> {
+    type Key = Key;
+    const NAME: &'static str = S::CONTROLLER;
+
+    async fn ready(&self, term: u64) {
+        let io = &self.io;
+        io.applications.synced(term).await;
+        io.replacements.synced(term).await;
+        io.deployments.synced(term).await;
+        io.stateful_sets.synced(term).await;
+        io.revisions.synced(term).await;
+        io.nodes.synced(term).await;
+        // A YurtAppSet names its pools itself: it does not need theirs.
+        io.pools.synced_or_missing(term).await;
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {
+        let Some(kept) = self.io.applications.get(key) else {
+            self.recall(key);
+            return Ok(Ended::Done);
+        };
+        // What an application that goes leaves behind is the garbage collector's.
+        if kept.is_terminating || self.io.applications.is_malformed(key) {
+            return Ok(Ended::Done);
+        }
+        let mut memory = self.recall(key);
+        let ended = self.look(&kept, &mut memory).await;
+        self.memories().insert(key.clone(), memory);
+        ended
+    }
+
+    async fn tell_failure(&self, key: &Key, failure: &Failure) {
+        let Some(kept) = self.io.applications.get(key) else { return };
+        self.event(&kept, EventType::Warning, ("Reconciling", "Failing"), failure.text.clone());
+    }
+}
+
+/// Adds applications to the queue.
+struct Adder<S: ApplicationSpec> {
+    queue: Arc<Queue<Key>>,
+    metrics: Arc<Metrics>,
+    known: Arc<Store<Kept<S>>>,
+}
+
+impl<S: ApplicationSpec> Clone for Adder<S> {
+    fn clone(&self) -> Self {
+        let Self { queue, metrics, known } = self;
+        Self { queue: queue.clone(), metrics: metrics.clone(), known: known.clone() }
+    }
+}
+
+impl<S: ApplicationSpec> Adder<S> {
+    fn add(&self, key: Key, is_listed: bool) {
+        let urgency = if is_listed { Urgency::Sweep } else { Urgency::Change };
+        if self.queue.add(key, urgency) {
+            self.metrics.queue_added(S::CONTROLLER);
+        }
+    }
+
+    /// What a change of a workload means: look at the application that owns it, or may take it in.
+    fn on_workload(&self, kind: KindInfo, change: &Change<Workload>) {
+        let Change::Object { key, old, new, listed } = change else { return };
+        for workload in old.iter().chain(new) {
+            match &workload.owner {
+                Some(owner) if owner.is(kind) => self.add(Key::new(&key.namespace, &owner.name), *listed),
+                Some(_) => {}
+                None => {
+                    let all = self.known.in_namespace(&key.namespace);
+                    all.iter().for_each(|known| self.add(known.meta.key.clone(), *listed));
+                }
+            }
+        }
+    }
+
+    /// What a change of a pool means: if other applications may select it, or its taints are others, look at all.
+    fn on_pool(&self, change: &Change<Pool>) {
+        let Change::Object { old, new, listed, .. } = change else { return };
+        let is_same = |old: &Pool, new: &Pool| {
+            old.labels.changed_keys(&new.labels).is_empty() && old.spec.taints == new.spec.taints
+        };
+        if let (Some(old), Some(new)) = (old, new)
+            && is_same(old, new)
+        {
+            return;
+        }
+        self.known.all().iter().for_each(|known| self.add(known.meta.key.clone(), *listed));
+    }
+}

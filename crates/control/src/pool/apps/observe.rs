@@ -1,0 +1,194 @@
+//! What is known of an application: its pools, its workloads, its replacement and its revisions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dapple_api::pool::{
+    CONFIRM_REMOVAL, POOL_GRACE, ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_RESUMED, ROLLOUT_SKIP, Rules, SUSPEND_ANNOTATION,
+};
+use dapple_api::selector::Selector;
+use dapple_plan::pool::application::{AskedPool, Existing};
+use dapple_plan::pool::removal::{Confirmed, grace};
+use dapple_plan::pool::revision::{self, number_of};
+use dapple_plan::pool::version::{Application, InForce, Pools, Version};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::cache::BY_POOL;
+use super::super::kept::{ApplicationSpec, Kept, Workload};
+use super::super::{Pool, Replacement};
+use super::io::{Io, WorkloadKind};
+use crate::slim::{Key, Revision};
+
+/// What is known of an application.
+pub(super) struct View {
+    pub(super) application: Application,
+    pub(super) version: Version,
+    pub(super) kind: WorkloadKind,
+    pub(super) replacement: Option<Arc<Replacement>>,
+    /// Others for the same application, which do not count.
+    pub(super) others: Vec<Arc<Replacement>>,
+    pub(super) revisions: Vec<revision::Revision>,
+    /// The revision that holds what is said now, once it is there.
+    pub(super) newest: Option<revision::Revision>,
+    /// Stands for it before.
+    pub(super) nothing: revision::Revision,
+    pub(super) pools: Vec<AskedPool>,
+    pub(super) workloads: Vec<Existing>,
+    pub(super) refused: BTreeMap<String, String>,
+    pub(super) rules: Rules,
+    pub(super) grace: Option<i64>,
+    pub(super) confirmed: Confirmed,
+    pub(super) resumed: Option<Timestamp>,
+    pub(super) is_suspended: bool,
+    /// What is to be told of besides.
+    pub(super) failures: Vec<String>,
+}
+
+/// What can be said of an application just now.
+pub(super) enum Situation {
+    /// All that decides.
+    Known(Box<View>),
+    /// Our own last writes were not seen yet.
+    Behind,
+    /// Something that decides is not known: nothing is done.
+    Unknown(String),
+}
+
+/// What is known of an application.
+pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situation {
+    let (namespace, uid) = (&kept.meta.key.namespace, &kept.meta.uid);
+    let is_lost = || io.replacements.malformed().keys().any(|key| key.namespace == *namespace);
+    if !io.replacements.is_known() {
+        return Situation::Unknown("it is not known which replacements there are".to_owned());
+    } else if is_lost() {
+        return Situation::Unknown("a replacement of its namespace cannot be read, and may be its own".to_owned());
+    }
+    let (replacement, others) = replacements(io, kept);
+    let in_force = replacement
+        .as_ref()
+        .map(|known| InForce { name: known.meta.key.name.to_string(), replacements: Vec::clone(&known.replacements) });
+    let version = kept.spec.version(in_force);
+    let Some((document, _)) = version.base() else {
+        let text = "spec.workloadTemplate must have one of deploymentTemplate and statefulSetTemplate";
+        return Situation::Unknown(text.to_owned());
+    };
+    let kind = WorkloadKind::of(document);
+    if let Some(other) = io.workloads(kind.other()).find(Workload::BY_OWNER, uid).first() {
+        let name = &other.meta.key.name;
+        let text =
+            format!("its template is of another kind than its workload {name}: nothing is done until it is put back");
+        return Situation::Unknown(text);
+    }
+    let known = io.workloads(kind).find(Workload::BY_OWNER, uid);
+    let revisions = io.revisions.find(Revision::BY_OWNER, uid);
+    let are_seen = known.iter().all(|workload| io.workloads(kind).caught_up(&workload.meta.key))
+        && revisions.iter().all(|revision| io.revisions.caught_up(&revision.meta.key));
+    if !are_seen || !io.applications.caught_up(&kept.meta.key) {
+        return Situation::Behind;
+    }
+    let pools = match asked(io, &version) {
+        Ok(pools) => pools,
+        Err(reason) => return Situation::Unknown(reason),
+    };
+    let is_left_alone = |pool: &str| pools.iter().all(|asked| asked.name != pool) && is_untouchable(io, &version, pool);
+    let (left_alone, known): (Vec<_>, Vec<_>) = known.into_iter().partition(|workload| is_left_alone(&workload.pool));
+    let text = |pool: &str| format!("the NodePool {pool} is gone, or cannot be read: nothing is changed in it");
+    let mut view = View {
+        failures: left_alone.iter().map(|workload| text(&workload.pool)).collect(),
+        application: kept.application(),
+        version,
+        kind,
+        others,
+        revisions: revisions.iter().map(|known| plain(known)).collect(),
+        newest: None,
+        nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
+        pools,
+        workloads: known.iter().map(|known| existing(known)).collect(),
+        refused: BTreeMap::new(),
+        rules: Rules::default(),
+        grace: None,
+        confirmed: Confirmed::default(),
+        resumed: None,
+        is_suspended: false,
+        replacement,
+    };
+    view.heed(&kept.annotations);
+    Situation::Known(Box::new(view))
+}
+
+impl View {
+    /// Does as annotations say: the application's own, and of its replacement's those about rollouts if it has none.
+    fn heed(&mut self, annotations: &BTreeMap<String, String>) {
+        let replacement = self.replacement.clone();
+        let said = |key: &str| annotations.get(key).map(String::as_str);
+        let of_replacement = |key: &str| replacement.as_ref()?.annotations.get(key).map(String::as_str);
+        let says_itself = [ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_SKIP].iter().any(|key| said(key).is_some());
+        self.is_suspended = [said(SUSPEND_ANNOTATION), of_replacement(SUSPEND_ANNOTATION)].contains(&Some("true"));
+        match if says_itself { Rules::of(said) } else { Rules::of(of_replacement) } {
+            Ok(rules) => self.rules = rules,
+            Err(wrong) => {
+                self.failures.push(format!("{wrong}; nothing is written until it is right"));
+                self.is_suspended = true;
+            }
+        }
+        self.grace = grace(said(POOL_GRACE)).ok();
+        self.confirmed = Confirmed::new(said(CONFIRM_REMOVAL).unwrap_or_default());
+        self.resumed = said(ROLLOUT_RESUMED).and_then(|text| text.parse().ok());
+    }
+}
+
+fn existing(known: &Workload) -> Existing {
+    Existing { pool: known.pool.clone(), object: known.object.clone(), is_autoscaled: false, is_others_doing: false }
+}
+
+fn plain(known: &Revision) -> revision::Revision {
+    let name = known.meta.key.name.to_string();
+    revision::Revision { name, number: number_of(known.number), data: known.data.clone() }
+}
+
+/// The replacement of an application, and others that are younger and do not count.
+fn replacements<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> (Option<Arc<Replacement>>, Vec<Arc<Replacement>>) {
+    let is_for = |known: &Arc<Replacement>| {
+        known.subject.kind == S::SUBJECT
+            && *known.subject.name == *kept.meta.key.name
+            && known.subject.namespace().is_none_or(|namespace| namespace == &*kept.meta.key.namespace)
+    };
+    let mut all: Vec<Arc<Replacement>> =
+        io.replacements.in_namespace(&kept.meta.key.namespace).into_iter().filter(is_for).collect();
+    all.sort_by_key(|known| (known.created.as_ref().map(|time| time.0), known.meta.key.name.clone()));
+    let others = all.split_off(all.len().min(1));
+    (all.pop(), others)
+}
+
+/// The pools that an application should be in.
+fn asked<S: ApplicationSpec>(io: &Io<S>, version: &Version) -> Result<Vec<AskedPool>, String> {
+    let selector = match &version.pools {
+        Pools::Named(topology) => {
+            let pools = topology.pools.iter().map(|pool| AskedPool { name: pool.name.clone(), taints: Vec::new() });
+            return Ok(pools.collect());
+        }
+        Pools::Selected(selector) => selector.as_ref(),
+    };
+    if !io.pools.is_known() {
+        return Err("it is not known which NodePools there are: nothing is done".to_owned());
+    }
+    let selector =
+        selector.map(Selector::new).transpose().map_err(|error| format!("spec.nodepoolSelector: {error}"))?;
+    let is_selected = |pool: &Arc<Pool>| {
+        let is_readable = !io.pools.is_malformed(&pool.meta.key);
+        is_readable && selector.as_ref().is_some_and(|selector| selector.matches(|key| pool.labels.get(key)))
+    };
+    let selected = io.pools.all().into_iter().filter(is_selected);
+    Ok(selected
+        .map(|pool| AskedPool { name: pool.meta.key.name.to_string(), taints: pool.spec.taints.clone() })
+        .collect())
+}
+
+/// Whether nothing may be changed in a pool of a YurtAppDaemon: its NodePool cannot be read, or it is gone while nodes carry its
+/// label.
+fn is_untouchable<S: ApplicationSpec>(io: &Io<S>, version: &Version, pool: &str) -> bool {
+    let key = Key::new("", pool);
+    let is_gone = || io.pools.get(&key).is_none() && !io.nodes.find(BY_POOL, pool).is_empty();
+    matches!(version.pools, Pools::Selected(_)) && (io.pools.is_malformed(&key) || is_gone())
+}
