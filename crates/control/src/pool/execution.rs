@@ -41,24 +41,26 @@ impl Execution {
         }
     }
 
-    /// Takes the next turn, or says how long it is until then.
-    fn take_turn(&self) -> Option<Duration> {
+    /// Takes the next turn and says since when it is, or how long it is until then.
+    fn take_turn(&self) -> Result<Instant, Duration> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wait = state.1.map_or(Duration::ZERO, |last| BETWEEN.saturating_sub(last.elapsed()));
         if !wait.is_zero() && !is_on(Mutant::ExecutedAtOnce) {
-            return Some(wait);
+            return Err(wait);
         }
-        state.1 = Some(Instant::now());
-        None
+        let now = Instant::now();
+        state.1 = Some(now);
+        Ok(now)
     }
 
-    /// Whether one more node of a pool may get its taints. If so, that was the turn.
+    /// Whether one more node of a pool may get its taints. If so, that was the turn, and this is since when: what is asked of the
+    /// API server after it was taken may be answered so late that the next node has its turn already.
     pub(super) async fn may(
         &self,
         client: &Client,
         pool: &Pool,
         nodes: &Store<Node>,
-    ) -> Result<Result<(), Hindered>, kube::Error> {
+    ) -> Result<Result<Instant, Hindered>, kube::Error> {
         let hindered = |why: String, again| Ok(Err(Hindered { why, again }));
         if !pool.settings.allows_no_execute && !is_on(Mutant::ExecutedUnasked) {
             return hindered("annotation dapple.dev/allow-no-execute is not \"true\"".to_owned(), None);
@@ -74,14 +76,15 @@ impl Execution {
         if let Some(ill) = ill.filter(|_| !is_on(Mutant::ExecutedOntoMore)) {
             return hindered(format!("{} {}, which has one, is not Ready", NODE.kind, ill.name()), Some(BETWEEN));
         }
-        if let Some(wait) = self.take_turn() {
-            return hindered("one node gets them every 30 s".to_owned(), Some(wait));
-        }
+        let turn = match self.take_turn() {
+            Ok(turn) => turn,
+            Err(wait) => return hindered("one node gets them every 30 s".to_owned(), Some(wait)),
+        };
         let mut workloads = list::<Deployment>(client, &pool.meta.key.name, "Deployment").await?;
         workloads.extend(list::<StatefulSet>(client, &pool.meta.key.name, "StatefulSet").await?);
         match hindrance(&workloads, &taints) {
             Some(why) => hindered(why, Some(BETWEEN)),
-            None => Ok(Ok(())),
+            None => Ok(Ok(turn)),
         }
     }
 }

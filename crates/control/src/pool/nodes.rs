@@ -272,15 +272,13 @@ impl PoolNodes {
         });
     }
 
-    /// Whether a node may get the taints now by which Kubernetes deletes pods; else what comes next.
-    async fn may_execute(&self, node: &Node, pool: &Pool) -> Result<Option<Next>, kube::Error> {
-        match self.execution.may(&self.client, pool, &self.nodes).await? {
-            Ok(()) => Ok(None),
-            Err(Hindered { why, again }) => {
-                self.standings.note(&node.meta.key.name, pool, Standing::NotExecuted(why));
-                Ok(Some(again.map_or(Next::Rest, Next::Again)))
-            }
-        }
+    /// Since when it is a node's turn to get the taints by which Kubernetes deletes pods; else how its look ends.
+    async fn may_execute(&self, node: &Node, pool: &Pool) -> Result<Result<Instant, Ended>, kube::Error> {
+        let may = self.execution.may(&self.client, pool, &self.nodes).await?;
+        Ok(may.map_err(|Hindered { why, again }| {
+            self.standings.note(&node.meta.key.name, pool, Standing::NotExecuted(why));
+            again.map_or(Ended::Done, Ended::Again)
+        }))
     }
 
     async fn look(&self, key: &Key) -> Result<Ended, kube::Error> {
@@ -297,9 +295,8 @@ impl PoolNodes {
             Next::Again(wait) => return Ok(Ended::Again(wait)),
             Next::Write(_) => None,
             Next::Execute(pool) => match self.may_execute(&node, &pool).await? {
-                None => Some(Instant::now()),
-                Some(Next::Again(wait)) => return Ok(Ended::Again(wait)),
-                Some(_) => return Ok(Ended::Done),
+                Ok(turn) => Some(turn),
+                Err(ended) => return Ok(ended),
             },
         };
         self.pacer.turn().await;

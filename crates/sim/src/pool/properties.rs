@@ -67,11 +67,15 @@ impl PoolProperties {
     /// Takes in what becomes of a pool, and drops what nobody can still believe.
     fn remember(&mut self, write: &Write<'_>) {
         let name = text(&write.change.object["metadata"]["name"]).to_owned();
-        let past = self.pools.entry(name).or_insert_with(|| vec![(write.at, None)]);
+        let past = self.pools.entry(name.clone()).or_insert_with(|| vec![(write.at, None)]);
         if let Some((until, _)) = past.last_mut() {
             *until = (*until).min(write.at);
         }
         let is_there = write.change.kind != ChangeKind::Deleted;
+        if !is_there {
+            self.leavers.forget(&name);
+        }
+        let past = self.pools.entry(name).or_default();
         past.push((Duration::MAX, is_there.then(|| write.change.object.clone())));
         past.retain(|(until, _)| until.saturating_add(write.memory) >= write.at);
     }
@@ -123,8 +127,7 @@ impl PoolProperties {
         let from = remembered(before).filter(|from| Some(from.as_str()) != label && !from.is_empty());
         if let Some(from) = from {
             let believed = self.believed(&from, write);
-            let pools: Vec<Arc<Value>> = believed.into_iter().filter_map(|(_, pool)| pool).collect();
-            self.leavers.written(write, &from, &pools, server)?;
+            self.leavers.written(write, &from, &believed, server)?;
         }
         Ok(())
     }
