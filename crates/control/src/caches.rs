@@ -1,7 +1,7 @@
-//! One watch and one slim store for each kind, shared by all who read it.
+//! One watch and one slim store for each kind, shared by all who read it. A kind that is read in two slim forms has one of each.
 //!
 //! Invariants:
-//! - There is one watch of a kind at most. It begins with the first who opens the kind, and ends with the last.
+//! - There is one watch of a kind in one slim form at most. It begins with the first who opens the kind, and ends with the last.
 //! - A subscriber is told everything that is there when it comes, then every change, in order, none lost and none twice.
 //! - Subscribers are told apart from each other and from the watch: one that is slow or panics holds up nobody else.
 //! - A kind that is not installed is not known to have no objects: [`Subscription::is_known`] is false.
@@ -24,7 +24,7 @@ use tracing::error;
 
 pub use watch::WatchContext;
 
-use crate::observed::{KindInfo, KindWire, Observed};
+use crate::observed::{KindInfo, KindWire, Observed, Wire};
 use crate::signal::Signal;
 use crate::slim::{Cached, Index, Key};
 use store::{Change, Position, Store};
@@ -97,10 +97,14 @@ impl Caches {
         self.open_named(T::Wire::KIND, T::Wire::KIND.kind.into())
     }
 
-    /// Opens one of several kinds that have the same slim form. Logs and metrics name it with its group: kinds of several
-    /// groups may have one name.
+    /// Opens one of several kinds that have the same slim form. Logs and metrics name it with its group, since kinds of several
+    /// groups may have one name, and with the label that its objects must have, since others may read all of the kind.
     pub fn open_kind<T: Cached>(&self, kind: KindInfo) -> Opened<T> {
-        self.open_named(kind, kind.qualified().into())
+        let name = match T::Wire::LABELLED {
+            Some(label) => format!("{} with {label}", kind.qualified()),
+            None => kind.qualified(),
+        };
+        self.open_named(kind, name.into())
     }
 
     fn open_named<T: Cached>(&self, kind: KindInfo, name: Arc<str>) -> Opened<T> {

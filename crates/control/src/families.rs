@@ -8,7 +8,7 @@ use crate::{daemonset, group, pool};
 pub const DAEMON_SET: &Family = &daemonset::FAMILY;
 /// NodeGroup, PropagationPolicy, OverridePolicy.
 pub const GROUP: &Family = &group::FAMILY;
-/// NodePool.
+/// NodePool, YurtAppSet, YurtAppDaemon, and replacements for these.
 pub const POOL: &Family = &pool::FAMILY;
 
 /// Every family there is.

@@ -1,4 +1,4 @@
-//! Pools: what nodes get of their NodePool, and what is told of it.
+//! Pools: what nodes get of their NodePool, the workloads of applications in pools, and what is told of both.
 //!
 //! Kinds are served one by one: that another product serves one of them keeps no other from being dapple's. A NodePool that is
 //! another product's is read by whoever asks for pools; neither it nor a node is written for it.

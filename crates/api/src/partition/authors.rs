@@ -18,8 +18,8 @@ pub struct AuthorPolicy {
 }
 
 /// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, what the manager
-/// remembers of DaemonSets and OverridePolicies, NodePools and their applications; and those on what the manager itself may write. They always deny, and
-/// need no tenants.
+/// remembers of DaemonSets and OverridePolicies, NodePools and their applications; and those on what the manager itself may write.
+/// They always deny, and need no tenants.
 pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 12] {
     [
         pod_markers(),

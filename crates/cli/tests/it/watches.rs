@@ -1,6 +1,6 @@
-//! One watch of each kind in a manager, whatever of it reads the kind: counted by a real API server.
+//! One watch of each kind, in each form that it is read in, in a manager, whatever of it reads the kind: counted by a real API server.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dapple_api::kinds::{self, KindInfo};
 use dapple_control::families;
@@ -32,15 +32,25 @@ async fn watches(client: &Client) -> BTreeMap<String, i64> {
     watches
 }
 
-/// Waits until there are so many watches of these kinds more than before, and of no other more than one for each manager.
-async fn are(client: &Client, before: &BTreeMap<String, i64>, kinds: &BTreeSet<String>, count: i64, managers: i64) {
-    eventually(&format!("{count} watches of each of {kinds:?}"), || async {
+/// Waits until so many managers watch these kinds, in so many forms each, beside what was watched before, and of no other there is more
+/// than one for each manager.
+async fn are(client: &Client, before: &BTreeMap<String, i64>, kinds: &Forms, count: i64, managers: i64) {
+    eventually(&format!("{count} times the watches of {kinds:?}"), || async {
         let mut more = watches(client).await;
         more.iter_mut().for_each(|(kind, count)| *count -= before.get(kind).copied().unwrap_or_default());
-        let is_so = kinds.iter().all(|kind| more.get(kind).copied().unwrap_or_default() == count);
-        if is_so && more.values().all(|count| *count <= managers) { Ok(()) } else { Err(format!("{more:?}")) }
+        let is_so = kinds.iter().all(|(kind, forms)| more.get(kind).copied().unwrap_or_default() == forms * count);
+        let most = |kind: &String| managers * kinds.get(kind).copied().unwrap_or(1);
+        if is_so && more.iter().all(|(kind, count)| *count <= most(kind)) { Ok(()) } else { Err(format!("{more:?}")) }
     })
     .await;
+}
+
+/// Kinds, and in how many forms each is read.
+type Forms = BTreeMap<String, i64>;
+
+/// These kinds, in one form each.
+fn forms<'k>(kinds: impl Iterator<Item = &'k KindInfo>) -> Forms {
+    kinds.map(|kind| (named(kind), 1)).collect()
 }
 
 /// What the API server calls a kind here.
@@ -49,10 +59,13 @@ fn named(kind: &KindInfo) -> String {
 }
 
 /// What a manager with all families and webhooks reads: what families say, what webhooks look at besides, and CRDs.
-fn all() -> BTreeSet<String> {
+fn all() -> Forms {
     let reads = families::ALL.into_iter().flat_map(Family::controllers).flat_map(|controller| controller.reads);
     let besides = [kinds::NODE_POOL.at, kinds::REPLACEMENT.at, kinds::CUSTOM_RESOURCE_DEFINITION];
-    reads.chain(&besides).map(named).collect()
+    let mut all = forms(reads.chain(&besides));
+    // Groups want the metadata of all of these, and pools the whole of their own.
+    all.extend([kinds::NATIVE_DEPLOYMENT, kinds::NATIVE_STATEFUL_SET].map(|native| (named(&native.at), 2)));
+    all
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,7 +93,7 @@ async fn a_kind_is_watched_once_whoever_reads_it() {
         hooked.cluster.log("groups"),
         &["--listen", "127.0.0.1:0", "--families", "group"],
     );
-    let read: BTreeSet<String> = families::GROUP.controllers().flat_map(|of| of.reads).map(named).collect();
+    let read = forms(families::GROUP.controllers().flat_map(|of| of.reads));
     are(client, &before, &read, 1, 1).await;
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));

@@ -1,5 +1,5 @@
-//! A Node as dapple keeps it: names, labels, taints, readiness, and what pools remember on it. Not its images, addresses or managed fields, which
-//! make up nine tenths of it.
+//! A Node as dapple keeps it: names, labels, taints, readiness, and what pools remember on it. Not its images, addresses or
+//! managed fields, which make up nine tenths of it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

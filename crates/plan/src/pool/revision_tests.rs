@@ -34,7 +34,7 @@ fn a_revision_is_made_once_and_numbered_anew_when_it_returns() {
     let replaced = Version { replacements: Some(InForce { name: "r".into(), replacements: Vec::new() }), ..second };
     assert!(matches!(settle(&application, &replaced, &all, 0), Settled::Create(_)), "replacements are a part of it");
     let taken = Revision { name: revision(&replaced, 0).name, number: 0, data: json!({}) };
-    let Settled::Create(other) = settle(&application, &replaced, &[taken.clone()], 0) else {
+    let Settled::Create(other) = settle(&application, &replaced, std::slice::from_ref(&taken), 0) else {
         panic!("another is made")
     };
     assert_ne!(other.name, taken.name);

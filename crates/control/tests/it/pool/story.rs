@@ -11,6 +11,7 @@ use futures::StreamExt;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
@@ -149,7 +150,8 @@ impl Versions {
         let (nodes, seen) = (story.nodes(), Arc::new(Mutex::new(Vec::new())));
         let told = seen.clone();
         let watching = tokio::spawn(async move {
-            let mut events = pin!(watcher(nodes, watcher::Config::default()));
+            // With pauses after errors: one that comes at once, as when the test ends, would be asked for without end.
+            let mut events = pin!(watcher(nodes, watcher::Config::default()).default_backoff());
             while let Some(event) = events.next().await {
                 if let Ok(Event::Apply(node) | Event::InitApply(node)) = event {
                     told.lock().unwrap().push((Instant::now(), node));
