@@ -108,6 +108,8 @@ fn of_controllers(needed: &mut Needed) {
     for kind in [kinds::NATIVE_DEPLOYMENT.at, kinds::NATIVE_STATEFUL_SET.at] {
         needed.of(kind, "", &["create", "delete"]);
     }
+    // What a replacement has pods refer to is there before they do.
+    needed.of(kinds::CONFIG_MAP, "", &["get"]);
     needed.add("ClusterRole", "autoscaling", "horizontalpodautoscalers", &[""], &["list"]);
     // To be named as an owner that waits for what it owns.
     needed.of(kinds::DAEMON_SET.at, "/finalizers", &["update"]);

@@ -168,7 +168,7 @@ pub enum WordOperator {
 }
 
 /// What a template refers to by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReferenceKind {
     /// A ConfigMap: volumes, plain and projected, `env` and `envFrom`.
     ConfigMap,

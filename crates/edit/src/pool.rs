@@ -1,9 +1,13 @@
 //! What a pool gets: what the application says of it, and the items of a YurtAppConfigurationReplacement, as edits.
 
+use std::collections::BTreeSet;
+
 use dapple_api::pool::{Item, NODE_POOL_LABEL, POOL_PLACEHOLDER, Pool, Replacement, Taint, TaintEffect};
 use serde_json::{Value, json};
 
+use crate::document::Document;
 use crate::edit::{Change, Edit, ReferenceKind, Source};
+use crate::references::needed;
 
 mod validate;
 mod validate_nodes;
@@ -61,6 +65,19 @@ pub fn edits(object: &str, replacements: &[Replacement], pool: &str) -> Vec<Edit
         }
     }
     edits
+}
+
+/// What replacements have the pods of a rendered workload refer to and these do not start without: ConfigMaps and claims. Secrets are
+/// nobody's to look for.
+pub fn needed_targets(kind: Document, rendered: &Value, edits: &[Edit]) -> BTreeSet<(ReferenceKind, String)> {
+    let target = |edit: &Edit| match &edit.change {
+        Change::Refer { kind, to, .. } => Some((*kind, to.clone())),
+        _ => None,
+    };
+    let targets: BTreeSet<(ReferenceKind, String)> = edits.iter().filter_map(target).collect();
+    let template = kind.template(rendered).filter(|_| !targets.is_empty());
+    let known = template.into_iter().flat_map(needed);
+    known.filter(|reference| targets.contains(reference)).collect()
 }
 
 fn changes(item: &Item, pool: &str) -> Vec<Change> {

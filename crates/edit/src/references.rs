@@ -72,6 +72,15 @@ impl Reference {
     }
 }
 
+/// ConfigMaps and claims without which the pods of a template do not start: all that it refers to but what is `optional`.
+pub(crate) fn needed(template: &Value) -> Vec<(ReferenceKind, String)> {
+    let is_needed = |reference: &Reference| {
+        let beside = reference.pointer.rsplit_once('/').and_then(|(parent, _)| template.pointer(parent));
+        reference.kind != ReferenceKind::Secret && beside.is_none_or(|beside| beside["optional"] != true)
+    };
+    all(template).into_iter().filter(is_needed).map(|reference| (reference.kind, reference.source)).collect()
+}
+
 /// Whether an object can have this name: a DNS subdomain (RFC 1123).
 fn can_be_a_name(name: &str) -> bool {
     let label = |label: &str| {
@@ -166,6 +175,25 @@ mod tests {
         );
         assert_eq!(replaced(&mut volumes(&["old"]), &[("other", "No")]).unwrap().len(), 1, "nothing has it");
         assert_eq!(replaced(&mut volumes(&["old"]), &[("old", "No"), ("old", "yes")]), Ok(vec![]), "nothing keeps it");
+    }
+
+    #[test]
+    fn pods_do_not_start_without_what_is_not_optional() {
+        let map = |name: &str, optional: bool| json!({"name": name, "optional": optional});
+        let template = json!({"spec": {
+            "volumes": [
+                {"configMap": {"name": "plain"}}, {"configMap": map("optional-volume", true)},
+                {"persistentVolumeClaim": {"claimName": "data"}}, {"secret": {"secretName": "key"}},
+                {"projected": {"sources": [
+                    {"configMap": map("projected", false)}, {"configMap": map("optional-source", true)}]}}],
+            "containers": [{
+                "env": [{"valueFrom": {"configMapKeyRef": map("one", false)}},
+                    {"valueFrom": {"configMapKeyRef": map("optional-key", true)}}],
+                "envFrom": [{"configMapRef": {"name": "all"}}, {"configMapRef": map("optional-all", true)}]}]}});
+        let names: Vec<String> = needed(&template).into_iter().map(|(kind, name)| format!("{kind:?} {name}")).collect();
+        let expected =
+            ["ConfigMap plain", "PersistentVolumeClaim data", "ConfigMap projected", "ConfigMap one", "ConfigMap all"];
+        assert_eq!(names, expected);
     }
 
     #[test]

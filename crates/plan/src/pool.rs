@@ -19,6 +19,7 @@ pub mod change;
 pub mod execute;
 pub mod fight;
 pub mod health;
+pub mod learned;
 pub mod leaving;
 pub mod removal;
 pub mod repair;

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dapple_api::kinds::{NATIVE_DEPLOYMENT, NATIVE_STATEFUL_SET};
 use dapple_plan::pool::application::{Action, Decision, Facts, decide};
+use dapple_plan::pool::learned::Target;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
@@ -30,17 +31,21 @@ use crate::writes::events::{EventType, Report};
 mod claim;
 mod execute;
 mod io;
+mod learn;
 mod observe;
 mod revise;
 mod tell;
 
 use io::Io;
+use learn::Sought;
 use observe::{Situation, View};
 
 /// A status is written no more often; and how soon to look again where our view is behind.
 const PACE: Duration = Duration::from_secs(1);
-/// How soon to look again at what nothing tells of: a refused write, or nodes of a pool that is gone.
+/// How soon to look again at what nothing tells of: a refused write, nodes of a pool that is gone, or a target that does not exist.
 const AGAIN: Duration = Duration::from_secs(30);
+/// How often the API server is asked within one look what decides, each time for something else.
+const QUESTIONS: usize = 4;
 
 /// The controller of one kind of applications. Its keys are applications.
 pub(super) struct Applications<S: ApplicationSpec> {
@@ -55,6 +60,8 @@ struct Memory {
     refused: BTreeMap<String, Refusal>,
     /// Workloads that another webhook changes, by UID, with what was compared.
     others_doing: BTreeMap<String, String>,
+    /// Whether there is what replacements have pods refer to.
+    targets: BTreeMap<Target, Sought>,
     /// When the status was last written.
     told: Option<Instant>,
 }
@@ -133,10 +140,18 @@ impl<S: ApplicationSpec> Applications<S> {
         let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
         memory.refused.retain(|_, refusal| refusal.revision == newest.name);
         view.refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone())).collect();
+        learn::forget(&mut memory.targets, now);
+        view.learned.missing = learn::missing(&memory.targets);
         let mut decision = decide(&facts(kept, &view, now));
-        if self.learn(kept, &mut view, &decision, memory).await? {
+        let mut asked = 0;
+        while learn::learn(&self.io, kept, &mut view, &decision, memory, now).await? {
+            asked += 1;
+            if asked == QUESTIONS {
+                return Ok(Ended::Again(PACE));
+            }
             decision = decide(&facts(kept, &view, now));
         }
+        view.failures.extend(learn::unreadable(&memory.targets));
         if decision.must_be_stored_first && !tell::told(&self.io, kept, &view, &decision, memory, now).await? {
             return Ok(Ended::Failed);
         }
@@ -155,43 +170,10 @@ impl<S: ApplicationSpec> Applications<S> {
             return Ok(Ended::Again(PACE));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
-        let polled = (!view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
+        let waits = decision.seats.iter().any(|seat| !seat.missing.is_empty());
+        let polled = (waits || !view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
         let again = wake.into_iter().chain(polled).min();
         Ok(again.map_or(Ended::Done, |seconds| Ended::Again(Duration::from_secs(seconds.max(1)))))
-    }
-
-    /// Asks the API server what only it knows: which numbers of pods are autoscaled, and what becomes of a workload that somebody else
-    /// has changed. Whether something was learned that decides.
-    async fn learn(
-        &self,
-        kept: &Kept<S>,
-        view: &mut View,
-        decision: &Decision,
-        memory: &mut Memory,
-    ) -> Result<bool, kube::Error> {
-        let mut has_learned = false;
-        let sets_number = |action: &Action| match action {
-            Action::Patch { patch, .. } => !patch["spec"]["replicas"].is_null(),
-            _ => false,
-        };
-        // A pool that waits for its turn may only wait since the number of its pods would be lowered.
-        let is_lowered = decision.seats.iter().any(|seat| seat.difference.fewer);
-        if is_lowered || decision.actions.iter().any(sets_number) {
-            let autoscaled = self.io.autoscaled(&kept.meta.key.namespace).await?;
-            for workload in &mut view.workloads {
-                let name = (view.kind.kind().to_owned(), workload.name().to_owned());
-                workload.is_autoscaled = autoscaled.contains(&name);
-                has_learned |= workload.is_autoscaled;
-            }
-        }
-        for seat in decision.seats.iter().filter(|seat| seat.is_drift && !view.is_suspended) {
-            let (Some(place), Some(wanted)) = (seat.workload, &seat.wanted) else { continue };
-            let Some(workload) = view.workloads.get_mut(place) else { continue };
-            workload.is_others_doing =
-                execute::is_others_doing(&self.io, (view.kind, workload), wanted, memory).await?;
-            has_learned |= workload.is_others_doing;
-        }
-        Ok(has_learned)
     }
 
     fn report(&self, kept: &Kept<S>, decision: &Decision) {
@@ -238,6 +220,7 @@ fn facts<'a, S: ApplicationSpec>(kept: &'a Kept<S>, view: &'a View, now: Timesta
         pools: &view.pools,
         workloads: &view.workloads,
         refused: &view.refused,
+        learned: &view.learned,
         rules: &view.rules,
         grace: view.grace,
         confirmed: &view.confirmed,

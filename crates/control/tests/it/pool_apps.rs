@@ -217,6 +217,46 @@ async fn pools_of_a_daemon_differ_as_the_replacement_says() {
     story("YurtAppDaemon", "StatefulSet").await;
 }
 
+/// A pool that runs stays as it is until what a replacement would have it refer to exists; the others go on, and both objects say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_replacement_refers_to_is_waited_for() {
+    let (site, _manager) = Site::new("pool-missing", 2).await;
+    let (ours, kind) = ("apps.openyurt.io/v1alpha1", "YurtAppSet");
+    let [with, without] = [&*site.pools[0], &*site.pools[1]];
+    let mut application = site.application(kind, "Deployment", "web:1");
+    application["metadata"]["annotations"] = json!({"dapple.dev/rollout-max": "100%"});
+    let volumes =
+        &mut application["spec"]["workloadTemplate"]["deploymentTemplate"]["spec"]["template"]["spec"]["volumes"];
+    *volumes = json!([{"name": "settings", "configMap": {"name": "from"}}]);
+    site.create(ours, kind, application).await;
+    site.is_done(kind).await;
+    let map = |pool: &str| json!({"metadata": {"name": format!("for-{pool}")}});
+    site.create("v1", "ConfigMap", map(with)).await;
+    let item = json!({"configMap": {"configMapSource": "from", "configMapTarget": "for-{{nodepool}}"}});
+    let subject = json!({"kind": kind, "name": "web"});
+    let replacements = json!([{"pools": "*", "items": [item]}]);
+    let replacement = json!({"metadata": {"name": "web"}, "subject": subject, "replacements": replacements});
+    site.create(ours, "YurtAppConfigurationReplacement", replacement).await;
+    let own = |pool: &str| json!(format!("for-{pool}"));
+    site.have("Deployment", MAP, &[(with, own(with)), (without, json!("from"))]).await;
+    let says = async |kind: &str| {
+        eventually(&format!("the {kind} says what it waits for"), || async {
+            let found = site.api(ours, kind).get("web").await.map_err(|error| error.to_string())?;
+            let conditions = found.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let told = conditions.iter().find(|condition| condition["reason"] == "TargetsMissing");
+            let message = told.map(|told| told["message"].to_string()).unwrap_or_default();
+            let is_named = message.contains(&format!("ConfigMap for-{without}"));
+            if is_named { Ok(()) } else { Err(format!("{conditions:?}")) }
+        })
+        .await;
+    };
+    says(kind).await;
+    says("YurtAppConfigurationReplacement").await;
+    site.create("v1", "ConfigMap", map(without)).await;
+    site.have("Deployment", MAP, &[(with, own(with)), (without, own(without))]).await;
+    site.is_done(kind).await;
+}
+
 /// A version whose pods never turn ready reaches one of twenty pools, whoever leads; a fix goes there first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_version_reaches_one_pool_and_a_fix_goes_there_first() {

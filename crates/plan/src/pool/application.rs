@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::change::Changed;
 use super::health::{Health, health};
+use super::learned::{Learned, Target};
 use super::removal::{self, Confirmed, Fate, Leaver, Terms};
 use super::repair;
 use super::revision::{Revision, version_for};
@@ -101,6 +102,8 @@ pub struct Facts<'a> {
     pub workloads: &'a [Existing],
     /// Pools whose last write was refused, with the reason, for as long as that counts.
     pub refused: &'a BTreeMap<String, String>,
+    /// What the API server has told besides.
+    pub learned: &'a Learned,
     /// How pools are rolled out.
     pub rules: &'a Rules,
     /// How long a workload outlives its pool; nothing if that cannot be understood.
@@ -185,6 +188,8 @@ pub struct Seat {
     pub own: Option<Value>,
     /// How what is stored differs.
     pub difference: Difference,
+    /// What its pods would refer to and does not exist: until it does, the pool stays as it is.
+    pub missing: Vec<Target>,
     /// How its workload is.
     pub health: Health,
     /// What it remembers.
@@ -293,6 +298,7 @@ fn look(
         wanted: None,
         own: None,
         difference: Difference::default(),
+        missing: Vec::new(),
         health: Health::default(),
         changed: None,
         since: None,
@@ -326,6 +332,11 @@ fn look(
             seat.repairs.clear();
         }
         seat.repair_pause = repair::paused_until(&seat.repairs, facts.now).filter(|_| seat.is_drift);
+        // Where no pod runs, none is lost.
+        if difference.template && declared_replicas(stored) > 0 {
+            let is_missing = |target: &&Target| facts.learned.missing.contains(*target);
+            seat.missing = rendered.targets.iter().filter(is_missing).cloned().collect();
+        }
         seat.difference = difference;
         seat.wanted = Some(wanted);
     }
@@ -378,6 +389,7 @@ fn is_writable(seat: &Seat, facts: &Facts<'_>) -> bool {
     let existing = seat.workload.and_then(|place| facts.workloads.get(place));
     seat.wanted.is_some()
         && seat.difference.fixed.is_empty()
+        && seat.missing.is_empty()
         && seat.repair_pause.is_none()
         && !facts.refused.contains_key(&seat.pool)
         && existing.is_some_and(|existing| !existing.is_going() && !existing.is_others_doing)

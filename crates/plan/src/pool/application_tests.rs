@@ -8,7 +8,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::pool::report::{Found, conditions, of_replacement};
 use crate::pool::revision::{Settled, settle};
+use crate::pool::version::InForce;
 use crate::pool::workload::tests::set;
 
 /// What becomes of pods with an image: whether they turn ready, and when all pods are taken down by it.
@@ -34,6 +36,7 @@ struct Cluster {
     grace: i64,
     confirmed: Confirmed,
     refused: BTreeMap<String, String>,
+    learned: Learned,
     made: u64,
 }
 
@@ -55,6 +58,7 @@ impl Cluster {
             grace: 300,
             confirmed: Confirmed::default(),
             refused: BTreeMap::new(),
+            learned: Learned::default(),
             made: 0,
         };
         cluster.say("c:1", 1);
@@ -85,6 +89,15 @@ impl Cluster {
     }
 
     fn decide(&mut self) -> Decision {
+        self.with_facts(decide)
+    }
+
+    /// What it says of itself.
+    fn conditions(&mut self) -> [Found; 3] {
+        self.with_facts(|facts| conditions(&decide(facts), facts, &[]))
+    }
+
+    fn with_facts<R>(&mut self, look: impl FnOnce(&Facts<'_>) -> R) -> R {
         let newest = self.settle();
         let pools: Vec<AskedPool> =
             self.pools.iter().map(|name| AskedPool { name: name.clone(), taints: Vec::new() }).collect();
@@ -98,7 +111,7 @@ impl Cluster {
             }
         };
         let workloads: Vec<Existing> = self.workloads.iter().map(existing).collect();
-        decide(&Facts {
+        look(&Facts {
             application: &self.application,
             version: &self.version,
             newest: &newest,
@@ -107,6 +120,7 @@ impl Cluster {
             pools: &pools,
             workloads: &workloads,
             refused: &self.refused,
+            learned: &self.learned,
             rules: &self.rules,
             grace: Some(self.grace),
             confirmed: &self.confirmed,
@@ -411,6 +425,65 @@ fn what_is_remembered_is_stored_before_what_depends_on_it() {
         }
     }
     assert_eq!(taken_over.look(), [], "that notes are gone changes nothing");
+}
+
+/// Every pool's pods need a ConfigMap, and a replacement gives each pool one of its own.
+fn with_own_config_maps(cluster: &mut Cluster, replicas: i32) {
+    let volumes = json!([{"name": "settings", "configMap": {"name": "from"}}]);
+    let patch = json!({"spec": {"template": {"spec": {"volumes": volumes}}}});
+    let pools: Vec<Value> =
+        cluster.pools.iter().map(|pool| json!({"name": pool, "replicas": replicas, "patch": patch})).collect();
+    cluster.version = set(json!(pools)).1;
+    let item = json!({"configMap": {"configMapSource": "from", "configMapTarget": "to-{{nodepool}}"}});
+    let replacements = serde_json::from_value(json!([{"pools": "*", "items": [item]}])).expect("replacements");
+    cluster.version.replacements = Some(InForce { name: "web".to_owned(), replacements });
+}
+
+fn config_map(name: &str) -> Target {
+    Target { kind: dapple_edit::edit::ReferenceKind::ConfigMap, name: name.to_owned() }
+}
+
+#[test]
+fn a_pool_that_runs_is_not_made_to_refer_to_what_does_not_exist() {
+    let mut cluster = settled(3);
+    with_own_config_maps(&mut cluster, 1);
+    cluster.learned.missing = BTreeSet::from([config_map("to-p01")]);
+    cluster.run(20, good);
+    let has = |cluster: &mut Cluster, pool: &str| {
+        cluster.workload(pool)["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"].clone()
+    };
+    let all = |cluster: &mut Cluster| ["p00", "p01", "p02"].map(|pool| has(cluster, pool));
+    assert_eq!(all(&mut cluster), [json!("to-p00"), Value::Null, json!("to-p02")]);
+    let of_pool = cluster.status.pools.iter().find(|pool| pool.name == "p01").expect("it is told").clone();
+    assert_eq!(of_pool.state, State::Waiting);
+    assert_eq!(of_pool.message, "it stays as it is until this exists: ConfigMap to-p01");
+    let progressing = &cluster.conditions()[1];
+    assert_eq!((progressing.1, progressing.2), (false, "TargetsMissing"));
+    assert!(progressing.3.contains("p01 (ConfigMap to-p01)"), "{}", progressing.3);
+    let in_force = cluster.version.replacements.clone().expect("there is one");
+    let (told, found) = of_replacement(&in_force, &cluster.decide());
+    assert_eq!((told.matched_pools, told.pools_in_effect, told.pools_waiting, found.2), (3, 2, 1, "TargetsMissing"));
+    cluster.learned = Learned::default();
+    cluster.run(20, good);
+    assert_eq!(all(&mut cluster), ["to-p00", "to-p01", "to-p02"].map(|name| json!(name)));
+}
+
+#[test]
+fn what_runs_nowhere_yet_is_made_though_its_targets_do_not_exist() {
+    let missing = BTreeSet::from([config_map("to-p00"), config_map("to-p01")]);
+    let mut first = Cluster::new(2);
+    with_own_config_maps(&mut first, 1);
+    first.learned.missing = missing.clone();
+    first.look();
+    assert_eq!(first.workloads.len(), 2, "they are made");
+    let mut without_pods = Cluster::new(2);
+    without_pods.say("c:1", 0);
+    without_pods.run(4, good);
+    with_own_config_maps(&mut without_pods, 0);
+    without_pods.learned.missing = missing;
+    without_pods.run(10, good);
+    let volume = |workload: &Value| workload["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"].clone();
+    assert_eq!(without_pods.workloads.iter().map(volume).collect::<Vec<_>>(), ["to-p00", "to-p01"]);
 }
 
 proptest! {

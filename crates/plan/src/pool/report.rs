@@ -5,7 +5,8 @@ use dapple_api::pool::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use super::application::{Facts, Seat};
+use super::application::{Decision, Facts, Seat};
+use super::learned;
 use super::removal::Fate;
 use super::rollout::Next;
 use super::version::InForce;
@@ -111,6 +112,7 @@ fn message(seat: &Seat, state: PoolState, facts: &Facts<'_>, (next, is_stopped):
         },
         PoolState::Failed => failure(seat, facts),
         PoolState::Waiting if facts.is_suspended => "dapple.dev/suspend: nothing is written".to_owned(),
+        PoolState::Waiting if !seat.missing.is_empty() => waits_for(seat),
         PoolState::Waiting if seat.workload.is_none() => "its workload is being made".to_owned(),
         PoolState::Waiting => match next {
             _ if is_stopped => "the rollout is stopped".to_owned(),
@@ -125,6 +127,10 @@ fn message(seat: &Seat, state: PoolState, facts: &Facts<'_>, (next, is_stopped):
         }
         PoolState::Changing | PoolState::Unavailable => available,
     }
+}
+
+fn waits_for(seat: &Seat) -> String {
+    format!("it stays as it is until this exists: {}", learned::named(&seat.missing))
 }
 
 fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
@@ -153,8 +159,9 @@ fn short(text: String) -> String {
 }
 
 /// What is to be said of an application. `failures` are what could not be done at all, such as a list that failed.
-pub fn conditions(status: &ApplicationStatus, facts: &Facts<'_>, failures: &[String]) -> [Found; 3] {
-    [ready(status), progressing(status, facts), synced(status, facts, failures)]
+pub fn conditions(decision: &Decision, facts: &Facts<'_>, failures: &[String]) -> [Found; 3] {
+    let status = &decision.status;
+    [ready(status), progressing(decision, facts), synced(status, facts, failures)]
 }
 
 fn in_state(status: &ApplicationStatus, states: &[PoolState]) -> Vec<String> {
@@ -172,7 +179,8 @@ fn ready(status: &ApplicationStatus) -> Found {
     }
 }
 
-fn progressing(status: &ApplicationStatus, facts: &Facts<'_>) -> Found {
+fn progressing(decision: &Decision, facts: &Facts<'_>) -> Found {
+    let status = &decision.status;
     let late = in_state(status, &[PoolState::Late]);
     if let Some(stopped) = status.stopped.as_ref().filter(|stopped| stopped.revision == facts.newest.number) {
         let who = if late.is_empty() { "pools".to_owned() } else { named(&late) };
@@ -193,6 +201,14 @@ fn progressing(status: &ApplicationStatus, facts: &Facts<'_>) -> Found {
             "Suspended",
             "It, or its replacement, has the annotation dapple.dev/suspend.".to_owned(),
         );
+    }
+    let waits = |seat: &&Seat| !seat.missing.is_empty() && moving.contains(&seat.pool);
+    let waiting = decision.seats.iter().filter(waits);
+    let waiting: Vec<String> =
+        waiting.map(|seat| format!("{} ({})", seat.pool, learned::named(&seat.missing))).collect();
+    if waiting.len() == moving.len() {
+        let text = format!("Pools stay as they are until what they would refer to exists: {}.", named(&waiting));
+        return (PROGRESSING, false, "TargetsMissing", text);
     }
     (
         PROGRESSING,
@@ -254,7 +270,8 @@ pub fn condition(found: Found, generation: Option<i64>, before: &[Condition], no
 }
 
 /// What a replacement says of itself, without conditions: how many pools of the application it is for, and how they are.
-pub fn of_replacement(in_force: &InForce, status: &ApplicationStatus) -> (ReplacementStatus, Found) {
+pub fn of_replacement(in_force: &InForce, decision: &Decision) -> (ReplacementStatus, Found) {
+    let status = &decision.status;
     let is_for = |pool: &&PoolStatus| {
         pool.state != PoolState::Leaving && in_force.replacements.iter().any(|one| one.pools.contains(&pool.name))
     };
@@ -279,7 +296,14 @@ pub fn of_replacement(in_force: &InForce, status: &ApplicationStatus) -> (Replac
             let text = first.map(|pool| format!("Pool {}: {}", pool.name, pool.message)).unwrap_or_default();
             (READY, false, "PoolsFailed", text)
         }
-        (_, 1.., _) => (READY, false, "RollingOut", format!("{waiting} pools do not have it yet.")),
+        (_, 1.., _) => {
+            let is_matched = |seat: &&Seat| matched.iter().any(|pool| pool.name == seat.pool);
+            let mut waits = decision.seats.iter().filter(|seat| !seat.missing.is_empty()).filter(is_matched);
+            match waits.next() {
+                Some(seat) => (READY, false, "TargetsMissing", format!("Pool {}: {}", seat.pool, waits_for(seat))),
+                None => (READY, false, "RollingOut", format!("{waiting} pools do not have it yet.")),
+            }
+        }
         (all, ..) => (READY, true, "InEffect", format!("It is in effect in {all} pools.")),
     };
     (told, found)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 const DEPLOYMENT: Document = Document::Deployment;
 
 fn rendered(workload: Value) -> Rendered {
-    Rendered { document: DEPLOYMENT, workload: Arc::new(workload), hash: Arc::from("hash") }
+    Rendered { document: DEPLOYMENT, workload: Arc::new(workload), hash: Arc::from("hash"), targets: Vec::new() }
 }
 
 fn rendering() -> Value {

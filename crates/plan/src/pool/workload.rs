@@ -12,10 +12,11 @@ use dapple_api::selector::{Selector, SelectorError};
 use dapple_edit::document::Document;
 use dapple_edit::edit::{Edit, EditError};
 use dapple_edit::meaning::meaning;
-use dapple_edit::pool::{edits, own_edits, placing_edits};
+use dapple_edit::pool::{edits, needed_targets, own_edits, placing_edits};
 use dapple_edit::render::{canonical, hash, render_unnamed};
 use serde_json::{Map, Value, json};
 
+use super::learned::Target;
 use super::version::{Application, Pools, Version};
 
 /// Kubernetes puts `<name>-<hash>` into a label of a StatefulSet's pods, and its name into host names.
@@ -35,6 +36,8 @@ pub struct Rendered {
     pub workload: Arc<Value>,
     /// Names what it means. Renderings that mean the same have the same, whatever their revisions are.
     pub hash: Arc<str>,
+    /// What replacements have its pods refer to and these do not start without.
+    pub targets: Vec<Target>,
 }
 
 /// Why a pool cannot be given anything.
@@ -83,9 +86,11 @@ pub fn render(
         return Err(Unrendered::SelectorPatched);
     }
     tie(application, version, pool, &mut workload)?;
+    let targets = needed_targets(document, &workload, &all).into_iter();
+    let targets = targets.map(|(kind, name)| Target { kind, name }).collect();
     let hash = Arc::from(hash(&meaning(document, &workload)));
     put(&mut workload, &["metadata", "annotations", RENDERED], json!(*hash));
-    Ok(Rendered { document, workload: Arc::new(workload), hash })
+    Ok(Rendered { document, workload: Arc::new(workload), hash, targets })
 }
 
 /// The edits for a pool, in the order in which they apply: its place and patch, then replacements.

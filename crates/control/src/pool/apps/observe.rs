@@ -8,6 +8,7 @@ use dapple_api::pool::{
 };
 use dapple_api::selector::Selector;
 use dapple_plan::pool::application::{AskedPool, Existing};
+use dapple_plan::pool::learned::Learned;
 use dapple_plan::pool::removal::{Confirmed, grace};
 use dapple_plan::pool::revision::{self, number_of};
 use dapple_plan::pool::version::{Application, InForce, Pools, Version};
@@ -35,7 +36,10 @@ pub(super) struct View {
     pub(super) nothing: revision::Revision,
     pub(super) pools: Vec<AskedPool>,
     pub(super) workloads: Vec<Existing>,
+    /// Whether it is known of each which number of pods is autoscaled.
+    pub(super) are_numbers_known: bool,
     pub(super) refused: BTreeMap<String, String>,
+    pub(super) learned: Learned,
     pub(super) rules: Rules,
     pub(super) grace: Option<i64>,
     pub(super) confirmed: Confirmed,
@@ -105,7 +109,9 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
         pools,
         workloads: known.iter().map(|known| existing(known)).collect(),
+        are_numbers_known: false,
         refused: BTreeMap::new(),
+        learned: Learned::default(),
         rules: Rules::default(),
         grace: None,
         confirmed: Confirmed::default(),

@@ -32,12 +32,12 @@ pub(super) async fn told<S: ApplicationSpec>(
     let mut common = decision.status.clone();
     common.observed_generation = kept.generation;
     let before = S::conditions(&kept.status);
-    let found = report::conditions(&common, &facts(kept, view, now), &view.failures);
+    let found = report::conditions(decision, &facts(kept, view, now), &view.failures);
     let conditions = found.into_iter().map(|found| condition(found, kept.generation, before, &Time(now))).collect();
     let status = S::status(common, conditions);
     if let Some(replacement) = &view.replacement {
         let in_force = view.version.replacements.as_ref();
-        if let Some((wanted, found)) = in_force.map(|in_force| of_replacement(in_force, &decision.status)) {
+        if let Some((wanted, found)) = in_force.map(|in_force| of_replacement(in_force, decision)) {
             tell_replacement(io, replacement, wanted, found, now).await?;
         }
     }
