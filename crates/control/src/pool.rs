@@ -31,7 +31,7 @@ pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 
 use adder::Adder;
-use apps::Applications;
+use apps::{Applications, tell_unserved};
 use metrics::PoolMetrics;
 use nodes::PoolNodes;
 use standings::Standings;
@@ -63,7 +63,7 @@ pub const FAMILY: Family = Family {
                 ],
                 start: |context| started(Applications::<YurtAppSetSpec>::start(context), context),
             }],
-            tell_off: nobody_waits,
+            tell_off: |context, why| Box::pin(tell_unserved::<YurtAppSetSpec>(context, why)),
         },
         Part {
             name: "pool/yurtappdaemons",
@@ -80,7 +80,7 @@ pub const FAMILY: Family = Family {
                 ],
                 start: |context| started(Applications::<YurtAppDaemonSpec>::start(context), context),
             }],
-            tell_off: nobody_waits,
+            tell_off: |context, why| Box::pin(tell_unserved::<YurtAppDaemonSpec>(context, why)),
         },
     ],
     gates: &[],
@@ -89,7 +89,7 @@ pub const FAMILY: Family = Family {
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(60) };
 
-/// Nothing is held back while a part is off.
+/// Nothing is held back while nodes are not written.
 fn nobody_waits(_: ControllerContext, _: String) -> BoxFuture<'static, ()> {
     Box::pin(std::future::ready(()))
 }

@@ -23,6 +23,7 @@ pub mod learned;
 pub mod leaving;
 pub mod removal;
 pub mod repair;
+pub mod replacement;
 pub mod report;
 pub mod revision;
 pub mod rollout;

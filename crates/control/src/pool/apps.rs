@@ -33,12 +33,15 @@ mod execute;
 mod io;
 mod learn;
 mod observe;
+mod replacements;
 mod revise;
 mod tell;
 
 use io::Io;
 use learn::Sought;
 use observe::{Situation, View};
+pub(super) use replacements::tell_unserved;
+use replacements::{Paced, tell_of_application, tell_without_subject};
 
 /// A status is written no more often; and how soon to look again where our view is behind.
 const PACE: Duration = Duration::from_secs(1);
@@ -64,6 +67,8 @@ struct Memory {
     targets: BTreeMap<Target, Sought>,
     /// When the status was last written.
     told: Option<Instant>,
+    /// When those of replacements were.
+    paced: Paced,
 }
 
 struct Refusal {
@@ -158,6 +163,7 @@ impl<S: ApplicationSpec> Applications<S> {
         let are_all_done = execute::execute(&self.io, kept, &view, &decision, memory, now).await?;
         self.report(kept, &decision);
         revise::drop_surplus(&self.io, kept, &view, &decision).await?;
+        let later = tell_of_application(&self.io, &view, &decision, &mut memory.paced, now).await?;
         if !decision.must_be_stored_first {
             if let Some(rest) =
                 memory.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
@@ -166,14 +172,30 @@ impl<S: ApplicationSpec> Applications<S> {
             }
             tell::told(&self.io, kept, &view, &decision, memory, now).await?;
         }
-        if !are_all_done {
-            return Ok(Ended::Again(PACE));
+        if let Some(wait) = later.into_iter().chain((!are_all_done).then_some(PACE)).min() {
+            return Ok(Ended::Again(wait));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
         let waits = decision.seats.iter().any(|seat| !seat.missing.is_empty());
         let polled = (waits || !view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
         let again = wake.into_iter().chain(polled).min();
         Ok(again.map_or(Ended::Done, |seconds| Ended::Again(Duration::from_secs(seconds.max(1)))))
+    }
+
+    /// There is no application of this name: replacements for it say so.
+    async fn look_without(&self, key: &Key) -> Result<Ended, kube::Error> {
+        let mut memory = self.recall(key);
+        // One that cannot be read is there.
+        if self.io.applications.is_malformed(key) {
+            return Ok(Ended::Done);
+        }
+        let now = self.io.env.now();
+        let later = tell_without_subject(&self.io, key, &mut memory.paced, now).await?;
+        if memory.paced.forget() {
+            return Ok(Ended::Done);
+        }
+        self.memories().insert(key.clone(), memory);
+        Ok(Ended::Again(later.unwrap_or(PACE)))
     }
 
     fn report(&self, kept: &Kept<S>, decision: &Decision) {
@@ -247,10 +269,7 @@ impl<S: ApplicationSpec> Reconcile for Applications<S> {
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {
-        let Some(kept) = self.io.applications.get(key) else {
-            self.recall(key);
-            return Ok(Ended::Done);
-        };
+        let Some(kept) = self.io.applications.get(key) else { return self.look_without(key).await };
         // What an application that goes leaves behind is the garbage collector's.
         if kept.is_terminating || self.io.applications.is_malformed(key) {
             return Ok(Ended::Done);

@@ -257,6 +257,32 @@ async fn what_a_replacement_refers_to_is_waited_for() {
     site.is_done(kind).await;
 }
 
+/// A replacement may come before its application, and outlive it. It says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_without_an_application_says_so() {
+    let (site, _manager) = Site::new("pool-alone", 1).await;
+    let (ours, kind) = ("apps.openyurt.io/v1alpha1", "YurtAppSet");
+    let items = json!([{"image": {"containerName": "web", "imageClaim": "web:2"}}]);
+    let replacement = json!({"metadata": {"name": "web"}, "subject": {"kind": kind, "name": "web"},
+        "replacements": [{"pools": "*", "items": items}]});
+    let replacements = site.api(ours, "YurtAppConfigurationReplacement");
+    site.create(ours, "YurtAppConfigurationReplacement", replacement).await;
+    let says = async |reason: &str| {
+        eventually(&format!("it says {reason}"), || async {
+            let found = replacements.get("web").await.map_err(|error| error.to_string())?;
+            let status = &found.data["status"];
+            let is_now = status["observedGeneration"].as_i64() == found.metadata.generation;
+            if is_now && status["conditions"][0]["reason"] == reason { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    };
+    says("NoSubject").await;
+    site.create(ours, kind, site.application(kind, "Deployment", "web:1")).await;
+    says("InEffect").await;
+    site.api(ours, kind).delete("web", &DeleteParams::default()).await.unwrap();
+    says("NoSubject").await;
+}
+
 /// A version whose pods never turn ready reaches one of twenty pools, whoever leads; a fix goes there first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_version_reaches_one_pool_and_a_fix_goes_there_first() {

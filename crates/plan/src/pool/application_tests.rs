@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::pool::report::{Found, conditions, of_replacement};
+use crate::pool::replacement;
+use crate::pool::report::{Found, conditions};
 use crate::pool::revision::{Settled, settle};
 use crate::pool::version::InForce;
 use crate::pool::workload::tests::set;
@@ -461,7 +462,7 @@ fn a_pool_that_runs_is_not_made_to_refer_to_what_does_not_exist() {
     assert_eq!((progressing.1, progressing.2), (false, "TargetsMissing"));
     assert!(progressing.3.contains("p01 (ConfigMap to-p01)"), "{}", progressing.3);
     let in_force = cluster.version.replacements.clone().expect("there is one");
-    let (told, found) = of_replacement(&in_force, &cluster.decide());
+    let (told, found) = replacement::in_force(&in_force, &cluster.decide());
     assert_eq!((told.matched_pools, told.pools_in_effect, told.pools_waiting, found.2), (3, 2, 1, "TargetsMissing"));
     cluster.learned = Learned::default();
     cluster.run(20, good);

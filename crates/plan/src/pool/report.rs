@@ -1,15 +1,12 @@
-//! What an application and its replacement say of themselves: how each pool is, and conditions that people can act on.
+//! What an application says of itself: how each pool is, and conditions that people can act on.
 
-use dapple_api::pool::{
-    ApplicationStatus, POOL_REVISION_LABEL, PoolState, PoolStatus, ReplacementStatus, TemplateType,
-};
+use dapple_api::pool::{ApplicationStatus, POOL_REVISION_LABEL, PoolState, PoolStatus, TemplateType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::application::{Decision, Facts, Seat};
 use super::learned;
 use super::removal::Fate;
 use super::rollout::Next;
-use super::version::InForce;
 
 /// The condition that says whether all pools are as they should be.
 pub const READY: &str = "Ready";
@@ -129,7 +126,8 @@ fn message(seat: &Seat, state: PoolState, facts: &Facts<'_>, (next, is_stopped):
     }
 }
 
-fn waits_for(seat: &Seat) -> String {
+/// What a pool waits for that does not exist.
+pub(super) fn waits_for(seat: &Seat) -> String {
     format!("it stays as it is until this exists: {}", learned::named(&seat.missing))
 }
 
@@ -267,44 +265,4 @@ pub fn condition(found: Found, generation: Option<i64>, before: &[Condition], no
         observed_generation: generation,
         last_transition_time: known.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
     }
-}
-
-/// What a replacement says of itself, without conditions: how many pools of the application it is for, and how they are.
-pub fn of_replacement(in_force: &InForce, decision: &Decision) -> (ReplacementStatus, Found) {
-    let status = &decision.status;
-    let is_for = |pool: &&PoolStatus| {
-        pool.state != PoolState::Leaving && in_force.replacements.iter().any(|one| one.pools.contains(&pool.name))
-    };
-    let matched: Vec<&PoolStatus> = status.pools.iter().filter(is_for).collect();
-    let count = |states: &[PoolState]| {
-        let such = matched.iter().filter(|pool| states.contains(&pool.state)).count();
-        i32::try_from(such).unwrap_or(i32::MAX)
-    };
-    let (waiting, failed) =
-        (count(&[PoolState::Waiting, PoolState::Changing, PoolState::Late]), count(&[PoolState::Failed]));
-    let told = ReplacementStatus {
-        matched_pools: i32::try_from(matched.len()).unwrap_or(i32::MAX),
-        pools_in_effect: count(&[PoolState::Done, PoolState::Unavailable]),
-        pools_waiting: waiting,
-        pools_failed: failed,
-        ..ReplacementStatus::default()
-    };
-    let found = match (matched.len(), waiting, failed) {
-        (0, ..) => (READY, false, "NoPools", "The application has none of the pools that it names.".to_owned()),
-        (_, _, 1..) => {
-            let first = matched.iter().find(|pool| pool.state == PoolState::Failed);
-            let text = first.map(|pool| format!("Pool {}: {}", pool.name, pool.message)).unwrap_or_default();
-            (READY, false, "PoolsFailed", text)
-        }
-        (_, 1.., _) => {
-            let is_matched = |seat: &&Seat| matched.iter().any(|pool| pool.name == seat.pool);
-            let mut waits = decision.seats.iter().filter(|seat| !seat.missing.is_empty()).filter(is_matched);
-            match waits.next() {
-                Some(seat) => (READY, false, "TargetsMissing", format!("Pool {}: {}", seat.pool, waits_for(seat))),
-                None => (READY, false, "RollingOut", format!("{waiting} pools do not have it yet.")),
-            }
-        }
-        (all, ..) => (READY, true, "InEffect", format!("It is in effect in {all} pools.")),
-    };
-    (told, found)
 }

@@ -29,6 +29,8 @@ pub(super) struct View {
     pub(super) replacement: Option<Arc<Replacement>>,
     /// Others for the same application, which do not count.
     pub(super) others: Vec<Arc<Replacement>>,
+    /// Those for one of this name in another namespace.
+    pub(super) astray: Vec<Arc<Replacement>>,
     pub(super) revisions: Vec<revision::Revision>,
     /// The revision that holds what is said now, once it is there.
     pub(super) newest: Option<revision::Revision>,
@@ -68,7 +70,9 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
     } else if is_lost() {
         return Situation::Unknown("a replacement of its namespace cannot be read, and may be its own".to_owned());
     }
-    let (replacement, others) = replacements(io, kept);
+    let (mut counted, astray) = addressed(io, &kept.meta.key);
+    let others = counted.split_off(counted.len().min(1));
+    let replacement = counted.pop();
     let in_force = replacement
         .as_ref()
         .map(|known| InForce { name: known.meta.key.name.to_string(), replacements: Vec::clone(&known.replacements) });
@@ -104,6 +108,7 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         version,
         kind,
         others,
+        astray,
         revisions: revisions.iter().map(|known| plain(known)).collect(),
         newest: None,
         nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
@@ -153,18 +158,14 @@ fn plain(known: &Revision) -> revision::Revision {
     revision::Revision { name, number: number_of(known.number), data: known.data.clone() }
 }
 
-/// The replacement of an application, and others that are younger and do not count.
-fn replacements<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> (Option<Arc<Replacement>>, Vec<Arc<Replacement>>) {
-    let is_for = |known: &Arc<Replacement>| {
-        known.subject.kind == S::SUBJECT
-            && *known.subject.name == *kept.meta.key.name
-            && known.subject.namespace().is_none_or(|namespace| namespace == &*kept.meta.key.namespace)
-    };
-    let mut all: Vec<Arc<Replacement>> =
-        io.replacements.in_namespace(&kept.meta.key.namespace).into_iter().filter(is_for).collect();
+/// The replacements for an application, the oldest first: that one counts. And those for one of this name in another namespace.
+pub(super) fn addressed<S: ApplicationSpec>(io: &Io<S>, key: &Key) -> (Vec<Arc<Replacement>>, Vec<Arc<Replacement>>) {
+    let mut all = io.replacements.in_namespace(&key.namespace);
+    all.retain(|known| known.subject.kind == S::SUBJECT && *known.subject.name == *key.name);
     all.sort_by_key(|known| (known.created.as_ref().map(|time| time.0), known.meta.key.name.clone()));
-    let others = all.split_off(all.len().min(1));
-    (all.pop(), others)
+    let is_here =
+        |known: &Arc<Replacement>| known.subject.namespace().is_none_or(|namespace| namespace == &*key.namespace);
+    all.into_iter().partition(is_here)
 }
 
 /// The pools that an application should be in.

@@ -4,3 +4,4 @@ mod attributes;
 mod execute;
 mod leaving;
 mod story;
+mod unserved;
