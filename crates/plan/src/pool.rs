@@ -21,6 +21,7 @@ pub mod fight;
 pub mod health;
 pub mod learned;
 pub mod leaving;
+mod naming;
 pub mod removal;
 pub mod repair;
 pub mod replacement;

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use super::change::Changed;
 use super::health::{Health, health};
 use super::learned::{Learned, Target};
+use super::naming::named;
 use super::removal::{self, Confirmed, Fate, Leaver, Terms};
 use super::repair;
 use super::revision::{Revision, version_for};
@@ -323,9 +324,12 @@ fn look(
             (difference, wanted) = compare(seat.own.as_ref());
         }
         let noted = existing.annotation(RENDERED);
-        let has_newest = existing.label(POOL_REVISION_LABEL) == Some(&facts.newest.name);
+        let names_this = || {
+            let name = existing.label(POOL_REVISION_LABEL);
+            name.is_some_and(|name| named(facts, pool, (facts.newest, &rendered.hash), Some(name)) == name)
+        };
         seat.is_drift = difference.is_some()
-            && (noted == Some(&rendered.hash) || noted.is_none() && has_newest)
+            && (noted == Some(&rendered.hash) || noted.is_none() && names_this())
             && !existing.is_declared_anew(rendered);
         // A newer change of the application ends the pause.
         if facts.status.update_revision.as_ref().is_some_and(|known| *known != facts.newest.name) {
@@ -348,7 +352,8 @@ fn look(
 fn observe(seat: &mut Seat, existing: &Existing, before: Option<&PoolStatus>, facts: &Facts<'_>) {
     let kind = facts.version.base().map_or(Document::Deployment, |(kind, _)| kind);
     seat.health = health(kind, &existing.object);
-    seat.changed = Changed::of(&existing.object, facts.newest);
+    let forgotten = || names_unfinished(existing, facts).then(|| Changed::forgotten(facts.newest));
+    seat.changed = Changed::of(&existing.object, facts.newest).or_else(forgotten);
     let counts = seat.health.counts;
     let same = before.filter(|before| {
         (before.desired, before.ready, before.updated, before.available)
@@ -370,6 +375,14 @@ fn observe(seat: &mut Seat, existing: &Existing, before: Option<&PoolStatus>, fa
     let has_resumed = |resumed: Timestamp| seat.changed.is_some_and(|changed| changed.at <= resumed);
     let is_given_time = facts.resumed.is_some_and(|resumed| has_resumed(resumed) && passed(resumed) < DEADLINE);
     seat.is_late = (seat.health.is_late || is_slow) && !is_given_time;
+}
+
+/// Whether a workload names a revision that is newer than the last one that was rolled out whole.
+fn names_unfinished(existing: &Existing, facts: &Facts<'_>) -> bool {
+    let number = |name: &str| facts.revisions.iter().find(|known| known.name == name).map(|known| known.number);
+    let whole = facts.status.current_revision.as_deref().and_then(number);
+    let own = existing.label(POOL_REVISION_LABEL).and_then(number);
+    whole.is_some() && own > whole
 }
 
 fn is_held(workload: &Value) -> bool {
@@ -484,7 +497,9 @@ fn creation(seat: &Seat, facts: &Facts<'_>, current: Option<&str>) -> Option<Act
     let name = name(facts.application, rendered.document, &seat.pool);
     let changed = Changed { rollout: revision.number, at: facts.now, was_available: false };
     let notes = BTreeMap::from([(dapple_api::pool::CHANGED, changed.note())]);
-    Some(Action::Create { pool: seat.pool.clone(), workload: rendered.new_workload(&name, &revision.name, &notes) })
+    let had = facts.status.pools.iter().find(|known| known.name == seat.pool).map(|known| known.revision.as_str());
+    let named = named(facts, &seat.pool, (revision, &rendered.hash), had);
+    Some(Action::Create { pool: seat.pool.clone(), workload: rendered.new_workload(&name, &named, &notes) })
 }
 
 /// What a pool without a workload starts with.
@@ -515,7 +530,9 @@ fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
         notes.insert(LEAVING_SINCE, None);
     }
     let stored = (rendered.document, &*existing.object);
-    let patch = patch(stored, wanted, &facts.newest.name, (seat.own.as_ref(), &notes));
+    let known = existing.label(POOL_REVISION_LABEL);
+    let named = named(facts, &seat.pool, (facts.newest, &rendered.hash), known);
+    let patch = patch(stored, wanted, &named, (seat.own.as_ref(), &notes));
     let repaired = seat.is_drift.then(|| seat.difference.field.clone()).flatten();
     if seat.is_drift {
         seat.repairs = repair::with(&seat.repairs, facts.now);

@@ -428,6 +428,53 @@ fn what_is_remembered_is_stored_before_what_depends_on_it() {
     assert_eq!(taken_over.look(), [], "that notes are gone changes nothing");
 }
 
+/// The revisions that a pool's workload and its pods name.
+fn named_in(cluster: &mut Cluster, pool: &str) -> [String; 2] {
+    let workload = cluster.workload(pool);
+    let metadata = [&workload["metadata"], &workload["spec"]["template"]["metadata"]];
+    metadata.map(|metadata| metadata["labels"][POOL_REVISION_LABEL].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn a_workload_names_the_revision_that_last_changed_what_its_pool_gets() {
+    let declare = |cluster: &mut Cluster, pool: usize, replicas: i32| {
+        if let super::super::version::Pools::Named(topology) = &mut cluster.version.pools {
+            topology.pools[pool].replicas = Some(replicas);
+        }
+    };
+    let newest = |cluster: &Cluster| cluster.status.update_revision.clone().expect("there is one");
+    let mut cluster = settled(3);
+    let first = newest(&cluster);
+    let both = |name: &String| [name.clone(), name.clone()];
+    declare(&mut cluster, 1, 2);
+    cluster.run(4, good);
+    let second = newest(&cluster);
+    assert_eq!(named_in(&mut cluster, "p01"), [second.clone(), first.clone()], "its pods stay as they are");
+    assert_eq!(named_in(&mut cluster, "p00"), both(&first), "a revision that changes nothing there is not named");
+    // What is put right is what it was: Kubernetes finds the pods of before.
+    let before = cluster.workload("p00")["spec"]["template"].clone();
+    cluster.workload("p00")["spec"]["template"]["spec"]["hostNetwork"] = json!(true);
+    cluster.run(4, good);
+    assert_eq!(cluster.workload("p00")["spec"]["template"], before);
+    assert_eq!(named_in(&mut cluster, "p00"), both(&first));
+    // One that waits for its turn is changed by the revision that says so, though a newer one is about another pool.
+    cluster.say("c:2", 1);
+    cluster.look();
+    let third = newest(&cluster);
+    declare(&mut cluster, 1, 3);
+    cluster.run(20, good);
+    let fourth = newest(&cluster);
+    assert_eq!(
+        ["p00", "p01", "p02"].map(|pool| named_in(&mut cluster, pool)),
+        [both(&third), both(&fourth), both(&third)]
+    );
+    // One that comes back names what it had.
+    cluster.workloads.retain(|workload| workload["metadata"]["labels"]["apps.openyurt.io/pool-name"] != "p02");
+    cluster.run(4, good);
+    assert_eq!(named_in(&mut cluster, "p02"), both(&third));
+    assert_eq!(cluster.look(), []);
+}
+
 /// Every pool's pods need a ConfigMap, and a replacement gives each pool one of its own.
 fn with_own_config_maps(cluster: &mut Cluster, replicas: i32) {
     let volumes = json!([{"name": "settings", "configMap": {"name": "from"}}]);

@@ -28,9 +28,12 @@ impl Changed {
         let note = metadata["annotations"].get(CHANGED).and_then(Value::as_str);
         let read = note.and_then(|note| serde_json::from_str(note).ok());
         let has_newest = || metadata["labels"].get(POOL_REVISION_LABEL).is_some_and(|name| *name == newest.name);
-        read.or_else(|| {
-            has_newest().then_some(Self { rollout: newest.number, at: Timestamp::UNIX_EPOCH, was_available: true })
-        })
+        read.or_else(|| has_newest().then(|| Self::forgotten(newest)))
+    }
+
+    /// What is taken for the memory of a pool of this rollout that remembers nothing: it was changed, and was well.
+    pub fn forgotten(newest: &Revision) -> Self {
+        Self { rollout: newest.number, at: Timestamp::UNIX_EPOCH, was_available: true }
     }
 
     /// What is remembered with another write of the pool: how it was before the rollout is of the first.

@@ -82,6 +82,11 @@ pub fn version_of(data: &Value, now: &Version) -> Option<Version> {
     })
 }
 
+/// Whether a revision holds all that decides what pools get: one that OpenYurt left does not.
+pub fn is_whole(data: &Value) -> bool {
+    data.get("replacements").is_some()
+}
+
 /// The version of a revision, with what is said now of a pool that joined later.
 pub fn version_for(data: &Value, now: &Version, pool: &str) -> Option<Version> {
     let mut version = version_of(data, now)?;
