@@ -22,6 +22,7 @@ pub mod health;
 pub mod learned;
 pub mod leaving;
 mod naming;
+pub mod pods;
 pub mod removal;
 pub mod repair;
 pub mod replacement;

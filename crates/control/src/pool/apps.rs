@@ -30,6 +30,7 @@ use crate::writes::events::{EventType, Report};
 
 mod claim;
 mod execute;
+mod explain;
 mod io;
 mod learn;
 mod observe;
@@ -37,6 +38,7 @@ mod replacements;
 mod revise;
 mod tell;
 
+use explain::Said;
 use io::Io;
 use learn::Sought;
 use observe::{Situation, View};
@@ -65,6 +67,8 @@ struct Memory {
     others_doing: BTreeMap<String, String>,
     /// Whether there is what replacements have pods refer to.
     targets: BTreeMap<Target, Sought>,
+    /// What pods said of pools that are not done.
+    pods: BTreeMap<String, Said>,
     /// When the status was last written.
     told: Option<Instant>,
     /// When those of replacements were.
@@ -145,8 +149,7 @@ impl<S: ApplicationSpec> Applications<S> {
         let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
         memory.refused.retain(|_, refusal| refusal.revision == newest.name);
         view.refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone())).collect();
-        learn::forget(&mut memory.targets, now);
-        view.learned.missing = learn::missing(&memory.targets);
+        view.learned = learn::known(memory, now);
         let mut decision = decide(&facts(kept, &view, now));
         let mut asked = 0;
         while learn::learn(&self.io, kept, &mut view, &decision, memory, now).await? {
@@ -176,7 +179,7 @@ impl<S: ApplicationSpec> Applications<S> {
             return Ok(Ended::Again(wait));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
-        let waits = decision.seats.iter().any(|seat| !seat.missing.is_empty());
+        let waits = !memory.pods.is_empty() || decision.seats.iter().any(|seat| !seat.missing.is_empty());
         let polled = (waits || !view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
         let again = wake.into_iter().chain(polled).min();
         Ok(again.map_or(Ended::Done, |seconds| Ended::Again(Duration::from_secs(seconds.max(1)))))

@@ -283,6 +283,39 @@ async fn a_replacement_without_an_application_says_so() {
     says("NoSubject").await;
 }
 
+/// Kubernetes does not replace a broken pod of a StatefulSet, so a fix does not reach it: the pod is named, and nothing is deleted.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_that_keeps_a_fix_out_is_named() {
+    let (site, _manager) = Site::new("pool-stuck", 1).await;
+    let (ours, kind) = ("apps.openyurt.io/v1alpha1", "YurtAppSet");
+    site.create(ours, kind, site.application(kind, "StatefulSet", "web:1")).await;
+    site.is_done(kind).await;
+    let say = |image: &str, readiness: Option<&str>| {
+        json!({"spec": {"workloadTemplate": {"statefulSetTemplate": {"spec": {"template": {
+            "metadata": {"annotations": {READINESS: readiness}},
+            "spec": {"containers": [{"name": "web", "image": image}]}}}}}}})
+    };
+    let pods = site.api("v1", "Pod");
+    let name =
+        format!("{}-0", site.workloads("StatefulSet").await[&site.pools[0]]["metadata"]["name"].as_str().unwrap());
+    site.patch(ours, kind, "web", say("web:2", Some("fail"))).await;
+    eventually("the broken pod is there", || async {
+        let pod = pods.get(&name).await.map_err(|error| error.to_string())?;
+        if pod.data["spec"]["containers"][0]["image"] == "web:2" { Ok(()) } else { Err(pod.data["spec"].to_string()) }
+    })
+    .await;
+    site.patch(ours, kind, "web", say("web:3", None)).await;
+    eventually("it is named", || async {
+        let status = site.status(kind).await;
+        let message = status["pools"][0]["message"].as_str().unwrap_or_default().to_owned();
+        if message.starts_with(&format!("delete the pod {name}:")) { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+    assert_eq!(pods.get(&name).await.unwrap().data["spec"]["containers"][0]["image"], "web:2", "nobody deletes it");
+    pods.delete(&name, &DeleteParams::default()).await.unwrap();
+    site.is_done(kind).await;
+}
+
 /// A version whose pods never turn ready reaches one of twenty pools, whoever leads; a fix goes there first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_version_reaches_one_pool_and_a_fix_goes_there_first() {

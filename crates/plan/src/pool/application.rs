@@ -32,7 +32,7 @@ use super::version::{Application, Version};
 use super::workload::{Rendered, Unrendered, declared_replicas, name, render};
 
 /// A pool must have been as it is for so many seconds to be done.
-const SETTLED: i64 = 10;
+pub(super) const SETTLED: i64 = 10;
 /// After so many seconds without progress a StatefulSet is late: it has no deadline of its own.
 const DEADLINE: i64 = 600;
 
@@ -568,10 +568,10 @@ fn wake(seat: &Seat, facts: &Facts<'_>) -> Option<Timestamp> {
         Some(Fate::Grace(until)) => Some(until),
         _ => None,
     };
-    let of_health = seat
-        .since
-        .and_then(|since| if seat.health.is_complete { after(since, SETTLED) } else { after(since, DEADLINE) });
-    let all = [of_fate, of_health, seat.repair_pause];
+    // It may be done by then, or is asked what is wrong with it.
+    let settled = seat.since.and_then(|since| after(since, SETTLED));
+    let late = seat.since.filter(|_| !seat.health.is_complete).and_then(|since| after(since, DEADLINE));
+    let all = [of_fate, settled, late, seat.repair_pause];
     all.into_iter().flatten().filter(|time| *time > facts.now).min()
 }
 

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::pool::pods::{Unwell, are_asked};
 use crate::pool::replacement;
 use crate::pool::report::{Found, conditions};
 use crate::pool::revision::{Settled, settle};
@@ -473,6 +474,33 @@ fn a_workload_names_the_revision_that_last_changed_what_its_pool_gets() {
     cluster.run(4, good);
     assert_eq!(named_in(&mut cluster, "p02"), both(&third));
     assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn a_pool_that_is_not_done_says_what_its_pods_say() {
+    let mut cluster = settled(2);
+    cluster.say("c:2", 1);
+    cluster.look();
+    cluster.pass(15, bad_two);
+    cluster.look();
+    let asked = |cluster: &mut Cluster| {
+        cluster.with_facts(|facts| {
+            let seats = decide(facts).seats;
+            let asked = seats.iter().filter(|seat| are_asked(seat, facts.now));
+            asked.map(|seat| seat.pool.clone()).collect::<Vec<_>>()
+        })
+    };
+    assert!(asked(&mut cluster).is_empty(), "it may pass");
+    cluster.pass(15, bad_two);
+    assert_eq!(asked(&mut cluster), ["p00"]);
+    let mut told = |is_stuck| {
+        let unwell = Unwell { pod: "web-0".to_owned(), reason: "ImagePullBackOff".to_owned(), is_stuck };
+        cluster.learned.unwell.insert("p00".to_owned(), unwell);
+        cluster.look();
+        cluster.status.pools[0].message.clone()
+    };
+    assert_eq!(told(false), "0 of 1 pods are available; pod web-0: ImagePullBackOff");
+    assert!(told(true).starts_with("delete the pod web-0: Kubernetes waits for it, and does not replace it"));
 }
 
 /// Every pool's pods need a ConfigMap, and a replacement gives each pool one of its own.

@@ -1,15 +1,19 @@
 //! What only the API server can tell, beside what is watched. It is asked when it matters, and not before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use dapple_edit::edit::ReferenceKind;
+
+use super::pods::Unwell;
 
 /// What the API server has told.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Learned {
     /// Targets of replacements that do not exist.
     pub missing: BTreeSet<Target>,
+    /// Pods that are not ready, by pool.
+    pub unwell: BTreeMap<String, Unwell>,
 }
 
 /// An object that a replacement has pods refer to, and that these do not start without.

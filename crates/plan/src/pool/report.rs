@@ -1,10 +1,11 @@
 //! What an application says of itself: how each pool is, and conditions that people can act on.
 
-use dapple_api::pool::{ApplicationStatus, POOL_REVISION_LABEL, PoolState, PoolStatus, TemplateType};
+use dapple_api::pool::{ApplicationStatus, POOL_REVISION_LABEL, PoolState, PoolStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::application::{Decision, Facts, Seat};
 use super::learned;
+use super::pods::Unwell;
 use super::removal::Fate;
 use super::rollout::Next;
 
@@ -116,14 +117,19 @@ fn message(seat: &Seat, state: PoolState, facts: &Facts<'_>, (next, is_stopped):
             Next::Stopped(_) => "the rollout is stopped".to_owned(),
             _ => "it waits for its turn".to_owned(),
         },
-        PoolState::Late => {
-            let stateful = facts.version.template.template_type() == Some(TemplateType::StatefulSet);
-            let help =
-                if stateful { "; Kubernetes does not replace a broken pod of a StatefulSet: delete it" } else { "" };
-            format!("{available}, and it should be done by now{help}")
-        }
-        PoolState::Changing | PoolState::Unavailable => available,
+        PoolState::Late => by_pods(seat, facts, format!("{available}, and it should be done by now")),
+        PoolState::Changing | PoolState::Unavailable => by_pods(seat, facts, available),
     }
+}
+
+/// With what its pods say. What to do comes first: the rest may be cut off.
+fn by_pods(seat: &Seat, facts: &Facts<'_>, text: String) -> String {
+    let Some(Unwell { pod, reason, is_stuck }) = facts.learned.unwell.get(&seat.pool) else { return text };
+    let reason = if reason.is_empty() { "not ready" } else { reason.as_str() };
+    if *is_stuck {
+        return format!("delete the pod {pod}: Kubernetes waits for it, and does not replace it ({reason}); {text}");
+    }
+    format!("{text}; pod {pod}: {reason}")
 }
 
 /// What a pool waits for that does not exist.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_edit::edit::ReferenceKind;
 use dapple_plan::pool::application::{Action, Decision, Seat};
-use dapple_plan::pool::learned::Target;
+use dapple_plan::pool::learned::{Learned, Target};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
@@ -13,6 +13,7 @@ use kube::Client;
 use kube::api::Api;
 
 use super::super::kept::{ApplicationSpec, Kept};
+use super::explain::{explain, unwell_pods};
 use super::io::Io;
 use super::observe::View;
 use super::{AGAIN, Memory, execute};
@@ -42,7 +43,8 @@ pub(super) async fn learn<S: ApplicationSpec>(
     let has_learned = [
         numbers(io, kept, view, decision).await?,
         others_doing(io, view, decision, memory).await?,
-        targets(io, kept, view, decision, (memory, now)).await?,
+        targets(io, kept, view, decision, memory, now).await?,
+        explain(io, kept, view, decision, memory, now).await,
     ];
     Ok(has_learned.contains(&true))
 }
@@ -97,7 +99,8 @@ async fn targets<S: ApplicationSpec>(
     kept: &Kept<S>,
     view: &mut View,
     decision: &Decision,
-    (memory, now): (&mut Memory, Timestamp),
+    memory: &mut Memory,
+    now: Timestamp,
 ) -> Result<bool, kube::Error> {
     if view.is_suspended {
         return Ok(false);
@@ -123,14 +126,15 @@ async fn targets<S: ApplicationSpec>(
     Ok(has_learned)
 }
 
-/// Targets that are not there, or cannot be read: no pool is made to refer to them.
-pub(super) fn missing(targets: &BTreeMap<Target, Sought>) -> BTreeSet<Target> {
-    targets.iter().filter(|(_, sought)| sought.found != Ok(true)).map(|(target, _)| target.clone()).collect()
+/// What is known from before, as far as it counts still.
+pub(super) fn known(memory: &mut Memory, now: Timestamp) -> Learned {
+    memory.targets.retain(|_, sought| now < sought.until);
+    Learned { missing: missing(&memory.targets), unwell: unwell_pods(&memory.pods) }
 }
 
-/// Forgets what does not count any more.
-pub(super) fn forget(targets: &mut BTreeMap<Target, Sought>, now: Timestamp) {
-    targets.retain(|_, sought| now < sought.until);
+/// Targets that are not there, or cannot be read: no pool is made to refer to them.
+fn missing(targets: &BTreeMap<Target, Sought>) -> BTreeSet<Target> {
+    targets.iter().filter(|(_, sought)| sought.found != Ok(true)).map(|(target, _)| target.clone()).collect()
 }
 
 /// What is to be told of targets that cannot be read.
