@@ -12,6 +12,7 @@ pub mod check;
 mod compact;
 mod container;
 pub mod daemonset;
+pub mod differing;
 pub mod document;
 pub mod edit;
 pub mod field;

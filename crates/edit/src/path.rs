@@ -46,7 +46,7 @@ pub struct Path(Arc<[Step]>);
 
 impl Path {
     /// The place that these steps lead to.
-    pub(crate) fn of(steps: &[Step]) -> Self {
+    pub fn of(steps: &[Step]) -> Self {
         Self(steps.into())
     }
 

@@ -38,7 +38,7 @@ mod replacements;
 mod revise;
 mod tell;
 
-use explain::Said;
+use explain::{Changers, Said};
 use io::Io;
 use learn::Sought;
 use observe::{Situation, View};
@@ -69,6 +69,8 @@ struct Memory {
     targets: BTreeMap<Target, Sought>,
     /// What pods said of pools that are not done.
     pods: BTreeMap<String, Said>,
+    /// Who else changes workloads that are left alone for that.
+    changers: BTreeMap<String, Changers>,
     /// When the status was last written.
     told: Option<Instant>,
     /// When those of replacements were.

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
@@ -51,6 +51,10 @@ pub fn in_words(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+/// The name by which the API server knows the writer of a field: the beginning of what we call ourselves.
+pub const FIELD_MANAGER: &str = "dapple";
+const USER_AGENT: &str = concat!("dapple/", env!("CARGO_PKG_VERSION"));
+
 const READ_TRIES: u32 = 4;
 const READ_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 /// The longest a server may make us wait by `Retry-After`.
@@ -71,6 +75,7 @@ pub fn connect(mut config: kube::Config) -> Result<Client, kube::Error> {
     config.default_retry = false;
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
+    config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
     Client::try_from(config)
 }
 

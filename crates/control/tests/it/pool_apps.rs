@@ -316,6 +316,32 @@ async fn the_pod_that_keeps_a_fix_out_is_named() {
     site.is_done(kind).await;
 }
 
+/// Somebody who writes as often as dapple does, such as another product's controller, is named, and given way to.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_keeps_changing_a_workload_is_named_and_given_way_to() {
+    let (site, _manager) = Site::new("pool-fight", 1).await;
+    let (ours, kind) = ("apps.openyurt.io/v1alpha1", "YurtAppSet");
+    site.create(ours, kind, site.application(kind, "Deployment", "web:1")).await;
+    site.is_done(kind).await;
+    let workload = site.workloads("Deployment").await[&site.pools[0]].clone();
+    let name = workload["metadata"]["name"].as_str().unwrap();
+    let deployments = site.api("apps/v1", "Deployment");
+    let containers = json!([{"name": "web", "image": "foreign:1"}]);
+    let foreign = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let as_other = PatchParams { field_manager: Some("yurt-manager".to_owned()), ..PatchParams::default() };
+    let message = eventually("it is given way to", || async {
+        let written = deployments.patch(name, &as_other, &Patch::Strategic(&foreign)).await;
+        written.map_err(|error| error.to_string())?;
+        let pool = site.status(kind).await["pools"][0].clone();
+        let message = pool["message"].as_str().unwrap_or_default().to_owned();
+        if message.starts_with("yurt-manager keeps changing") { Ok(message) } else { Err(pool.to_string()) }
+    })
+    .await;
+    assert!(message.contains("spec.template.spec.containers[name=web].image"), "{message}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(site.with("foreign:1").await.len(), 1, "nothing is put right any more");
+}
+
 /// A version whose pods never turn ready reaches one of twenty pools, whoever leads; a fix goes there first.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_version_reaches_one_pool_and_a_fix_goes_there_first() {

@@ -533,7 +533,7 @@ fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
     let known = existing.label(POOL_REVISION_LABEL);
     let named = named(facts, &seat.pool, (facts.newest, &rendered.hash), known);
     let patch = patch(stored, wanted, &named, (seat.own.as_ref(), &notes));
-    let repaired = seat.is_drift.then(|| seat.difference.field.clone()).flatten();
+    let repaired = seat.difference.field.as_ref().filter(|_| seat.is_drift).map(ToString::to_string);
     if seat.is_drift {
         seat.repairs = repair::with(&seat.repairs, facts.now);
     }

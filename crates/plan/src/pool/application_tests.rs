@@ -340,8 +340,12 @@ fn what_somebody_else_changes_is_put_right_three_times() {
     }
     assert_eq!(repaired, 3);
     assert_eq!(cluster.state("p01"), State::Failed);
-    let told = cluster.status.pools.iter().find(|pool| pool.name == "p01").map(|pool| pool.message.clone());
-    assert!(told.unwrap_or_default().contains("somebody else keeps changing spec.template"));
+    let field = "spec.template.spec.containers[name=c].image";
+    let told = |cluster: &Cluster| cluster.status.pools[1].message.clone();
+    assert!(told(&cluster).starts_with(&format!("somebody else keeps changing {field}: ")), "{}", told(&cluster));
+    cluster.learned.changers.insert("p01".to_owned(), vec!["yurt-manager".to_owned()]);
+    cluster.look();
+    assert!(told(&cluster).starts_with(&format!("yurt-manager keeps changing {field}: ")), "{}", told(&cluster));
     cluster.say("c:2", 1);
     cluster.run(20, good);
     assert_eq!(cluster.with("c:2").len(), 3, "a newer change ends the pause");

@@ -14,6 +14,8 @@ pub struct Learned {
     pub missing: BTreeSet<Target>,
     /// Pods that are not ready, by pool.
     pub unwell: BTreeMap<String, Unwell>,
+    /// Who else changes what is left alone for that, by pool.
+    pub changers: BTreeMap<String, Vec<String>>,
 }
 
 /// An object that a replacement has pods refer to, and that these do not start without.

@@ -150,9 +150,14 @@ fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
             seat.difference.fixed.join(", ")
         );
     }
-    let field = seat.difference.field.as_deref().unwrap_or("something");
+    let field = seat.difference.field.as_ref().map_or_else(|| "something".to_owned(), ToString::to_string);
+    let who = match facts.learned.changers.get(&seat.pool).map(Vec::as_slice) {
+        None | Some([]) => "somebody else keeps".to_owned(),
+        Some([one]) => format!("{one} keeps"),
+        Some(many) => format!("{} keep", many.join(", ")),
+    };
     let until = seat.repair_pause.map(|until| until.to_string()).unwrap_or_default();
-    format!("somebody else keeps changing {field}: it is left alone until {until}")
+    format!("{who} changing {field}: it is left alone until {until}")
 }
 
 fn short(text: String) -> String {

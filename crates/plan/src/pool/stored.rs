@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use dapple_api::pool::{CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_REVISION_LABEL, RENDERED};
+use dapple_edit::differing::first_difference;
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
+use dapple_edit::path::{Path, Step};
 use serde_json::{Map, Value, json};
 
 use super::workload::{Rendered, declared_replicas, put};
@@ -49,8 +51,8 @@ pub struct Difference {
     pub fewer: bool,
     /// Anything else: more pods, a strategy, labels of the workload.
     pub other: bool,
-    /// The first field that differs, as a path.
-    pub field: Option<String>,
+    /// The first field that differs.
+    pub field: Option<Path>,
     /// Fields that Kubernetes does not change: the workload can't become what it should be.
     pub fixed: Vec<String>,
 }
@@ -119,7 +121,8 @@ fn keep_spare_tolerations(stored: &Value, wanted: &mut Value, own: Option<&Value
 
 /// How what is stored differs from what should be.
 pub fn difference(kind: Document, stored: &Value, wanted: &Value) -> Difference {
-    let template_field = first_difference("spec.template", &template_of(stored, kind), &template_of(wanted, kind));
+    let templates = (template_of(stored, kind), template_of(wanted, kind));
+    let template = templates.0 != templates.1;
     let (there, asked) = (spec_of(stored, kind), spec_of(wanted, kind));
     let mut differing: Vec<String> =
         keys(&there, &asked).filter(|key| there.get(*key) != asked.get(*key)).cloned().collect();
@@ -132,7 +135,6 @@ pub fn difference(kind: Document, stored: &Value, wanted: &Value) -> Difference 
     if live != number {
         differing.push("replicas".to_owned());
     }
-    let of_spec = differing.first().map(|key| format!("spec.{key}"));
     let of_metadata = ["labels", "annotations"].iter().find_map(|part| {
         let asked = wanted["metadata"][*part].as_object().into_iter().flatten();
         let mut differing = asked.filter(|(key, value)| {
@@ -140,15 +142,18 @@ pub fn difference(kind: Document, stored: &Value, wanted: &Value) -> Difference 
                 && !NOTES.contains(&key.as_str())
                 && stored["metadata"][*part].get(*key) != Some(*value)
         });
-        differing.next().map(|(key, _)| format!("metadata.{part}[{key}]"))
+        differing.next().map(|(key, _)| place(&["metadata", *part, key.as_str()]))
     });
-    Difference {
-        template: template_field.is_some(),
-        fewer: number < live,
-        other: differing.iter().any(|key| key != "replicas") || number > live || of_metadata.is_some(),
-        field: template_field.or(of_spec).or(of_metadata),
-        fixed,
-    }
+    let other = differing.iter().any(|key| key != "replicas") || number > live || of_metadata.is_some();
+    let field = match differing.first() {
+        _ if template => Some(in_spec(kind, "template", templates)),
+        Some(key) => {
+            let at = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or_default();
+            Some(in_spec(kind, key, (at(&there), at(&asked))))
+        }
+        None => of_metadata,
+    };
+    Difference { template, fewer: number < live, other, field, fixed }
 }
 
 /// Whether the API server, asked what it would make of the rendering, has what is stored: then another webhook made the
@@ -261,17 +266,14 @@ fn keys<'a>(one: &'a Map<String, Value>, other: &'a Map<String, Value>) -> impl 
     one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)))
 }
 
-/// The first field below that differs.
-fn first_difference(field: &str, one: &Value, other: &Value) -> Option<String> {
-    if one == other {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (one, other) else { return Some(field.to_owned()) };
-    let below = keys(before, after).find_map(|key| {
-        let at = |map: &Map<String, Value>| map.get(key).cloned().unwrap_or_default();
-        first_difference(&format!("{field}.{key}"), &at(before), &at(after))
-    });
-    below.or_else(|| Some(field.to_owned()))
+/// The first place in a field of the spec at which two workloads differ.
+fn in_spec(kind: Document, field: &str, (one, other): (Value, Value)) -> Path {
+    let (one, other) = (json!({"spec": {field: one}}), json!({"spec": {field: other}}));
+    first_difference(kind, &one, &other).unwrap_or_else(|| place(&["spec", field]))
+}
+
+fn place(fields: &[&str]) -> Path {
+    Path::of(&fields.iter().map(|field| Step::Field((*field).to_owned())).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn applied(to: &Value, patch: &Value) -> Value {
 fn what_openyurt_left_is_as_it_should_be_but_for_a_note() {
     let (wanted, difference) = compared(&stored(), Beside::default());
     assert!(!difference.concerns_pods() && difference.fixed.is_empty(), "{difference:?}");
-    assert_eq!(difference.field.as_deref(), Some("metadata.annotations[dapple.dev/replicas]"));
+    assert_eq!(difference.field, Some(place(&["metadata", "annotations", DECLARED_REPLICAS])));
     let patch = patch((DEPLOYMENT, &stored()), &wanted, "demo-new", (None, &BTreeMap::new()));
     assert_eq!(patch.get("spec"), None, "no pod is touched: {patch}");
     let after = applied(&stored(), &patch);
@@ -99,7 +99,7 @@ fn a_change_is_found_and_the_patch_makes_it_as_it_should_be() {
 fn the_revision_is_in_no_comparison() {
     for path in [&["metadata"][..], &["spec", "template", "metadata"][..]] {
         let there = changed(&[path, &["labels", POOL_REVISION_LABEL]].concat(), json!("another"));
-        let note = Some("metadata.annotations[dapple.dev/replicas]".to_owned());
+        let note = Some(place(&["metadata", "annotations", DECLARED_REPLICAS]));
         assert_eq!(compared(&there, Beside::default()).1.field, note);
     }
 }

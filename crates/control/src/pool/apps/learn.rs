@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::Api;
 
 use super::super::kept::{ApplicationSpec, Kept};
-use super::explain::{explain, unwell_pods};
+use super::explain::{explain, known_changers, unwell_pods};
 use super::io::Io;
 use super::observe::View;
 use super::{AGAIN, Memory, execute};
@@ -129,7 +129,11 @@ async fn targets<S: ApplicationSpec>(
 /// What is known from before, as far as it counts still.
 pub(super) fn known(memory: &mut Memory, now: Timestamp) -> Learned {
     memory.targets.retain(|_, sought| now < sought.until);
-    Learned { missing: missing(&memory.targets), unwell: unwell_pods(&memory.pods) }
+    Learned {
+        missing: missing(&memory.targets),
+        unwell: unwell_pods(&memory.pods),
+        changers: known_changers(&memory.changers),
+    }
 }
 
 /// Targets that are not there, or cannot be read: no pool is made to refer to them.
