@@ -5,6 +5,17 @@ use serde_json::{Map, Value, json};
 use crate::edit::{EditProblem, UpgradeStrategy};
 use crate::schema::{DEPLOYMENT, POD_TEMPLATE, STATEFUL_SET, Shape};
 
+/// What Kubernetes changes of the spec of a StatefulSet that is there.
+const CHANGEABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "minReadySeconds",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+];
+
 /// The kind of document that edits change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Document {
@@ -31,6 +42,14 @@ impl Document {
         match self {
             Self::PodTemplate => Some(document),
             Self::Deployment | Self::StatefulSet => document.get("spec")?.get("template"),
+        }
+    }
+
+    /// Whether Kubernetes changes this field of the spec of one that is there.
+    pub fn is_changeable(self, field: &str) -> bool {
+        match self {
+            Self::StatefulSet => CHANGEABLE.contains(&field),
+            Self::Deployment | Self::PodTemplate => field != "selector",
         }
     }
 
@@ -102,6 +121,19 @@ mod tests {
         assert_eq!(set["spec"]["updateStrategy"], rolling, "its settings stay");
         Document::StatefulSet.set_strategy(&mut set, UpgradeStrategy::OnDelete).unwrap();
         assert_eq!(set["spec"]["updateStrategy"], json!({"type": "OnDelete"}));
+    }
+
+    #[test]
+    fn kubernetes_changes_more_of_a_deployment_than_of_a_stateful_set() {
+        for (field, of_deployment, of_set) in [
+            ("template", true, true),
+            ("ordinals", true, true),
+            ("serviceName", true, false),
+            ("selector", false, false),
+        ] {
+            assert_eq!(Document::Deployment.is_changeable(field), of_deployment, "{field}");
+            assert_eq!(Document::StatefulSet.is_changeable(field), of_set, "{field}");
+        }
     }
 
     #[test]

@@ -42,12 +42,6 @@ impl Template {
     fn field(&self) -> String {
         format!("spec.workloadTemplate.{}", self.name)
     }
-
-    /// What may be changed of it while there are workloads of it.
-    fn changeable(&self) -> [&'static str; 3] {
-        let strategy = if self.kind == Document::Deployment { "strategy" } else { "updateStrategy" };
-        ["template", "replicas", strategy]
-    }
 }
 
 /// Everything that is to be said of a YurtAppSet. `old` is what it was before an update.
@@ -181,20 +175,20 @@ fn check_templates(
     templates
 }
 
-/// Checks that nothing else of a template changes than what may. As OpenYurt has it: Kubernetes would not take some of it
-/// for the workloads that there are, such as their selector.
+/// Checks that nothing of a template changes that Kubernetes does not change of the workloads that there are.
 fn check_change(template: &Template, old: &Template, verdict: &mut Verdict) {
     let spec = |template: &Template| match &mut meaning(template.kind, &template.document)["spec"] {
         Value::Object(spec) => std::mem::take(spec),
         _ => Map::new(),
     };
     let (new, old) = (spec(template), spec(old));
-    let changeable = template.changeable();
     let names: BTreeSet<&String> = new.keys().chain(old.keys()).collect();
-    for name in
-        names.into_iter().filter(|name| !changeable.contains(&name.as_str()) && new.get(*name) != old.get(*name))
+    for name in names.into_iter().filter(|name| !template.kind.is_changeable(name) && new.get(*name) != old.get(*name))
     {
-        let text = format!("this cannot be changed, only {} can", changeable.join(", "));
+        let text = format!(
+            "Kubernetes does not change this of a {:?} that is there: put it back, or create another application",
+            template.kind
+        );
         verdict.refuse(format!("{}.spec.{name}", template.field()), Reason::Forbidden, text);
     }
 }

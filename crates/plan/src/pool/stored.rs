@@ -21,17 +21,6 @@ const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 /// Annotations of a workload that say nothing of what it should be.
 const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
 
-/// What Kubernetes changes of the spec of a StatefulSet that is there.
-const CHANGEABLE: [&str; 7] = [
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "minReadySeconds",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-];
-
 /// What decides beside the workload itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beside<'a> {
@@ -126,11 +115,7 @@ pub fn difference(kind: Document, stored: &Value, wanted: &Value) -> Difference 
     let (there, asked) = (spec_of(stored, kind), spec_of(wanted, kind));
     let mut differing: Vec<String> =
         keys(&there, &asked).filter(|key| there.get(*key) != asked.get(*key)).cloned().collect();
-    let is_fixed = |key: &String| match kind {
-        Document::StatefulSet => !CHANGEABLE.contains(&key.as_str()),
-        Document::Deployment | Document::PodTemplate => key == "selector",
-    };
-    let fixed: Vec<String> = differing.iter().filter(|key| is_fixed(key)).map(|key| format!("spec.{key}")).collect();
+    let fixed = differing.iter().filter(|key| !kind.is_changeable(key)).map(|key| format!("spec.{key}")).collect();
     let (live, number) = (declared_replicas(stored), declared_replicas(wanted));
     if live != number {
         differing.push("replicas".to_owned());
