@@ -44,6 +44,7 @@ use learn::Sought;
 use observe::{Situation, View};
 pub(super) use replacements::tell_unserved;
 use replacements::{Paced, tell_of_application, tell_without_subject};
+use tell::Told;
 
 /// A status is written no more often; and how soon to look again where our view is behind.
 const PACE: Duration = Duration::from_secs(1);
@@ -75,6 +76,13 @@ struct Memory {
     told: Option<Instant>,
     /// When those of replacements were.
     paced: Paced,
+}
+
+impl Memory {
+    /// How long the status is not written yet.
+    fn rest(&self) -> Option<Duration> {
+        self.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
+    }
 }
 
 struct Refusal {
@@ -162,23 +170,24 @@ impl<S: ApplicationSpec> Applications<S> {
             decision = decide(&facts(kept, &view, now));
         }
         view.failures.extend(learn::unreadable(&memory.targets));
-        if decision.must_be_stored_first && !tell::told(&self.io, kept, &view, &decision, memory, now).await? {
-            return Ok(Ended::Failed);
+        if decision.must_be_stored_first {
+            match tell::tell(&self.io, kept, &view, &decision, memory, now).await? {
+                Told::All => {}
+                Told::Later(rest) => return Ok(Ended::Again(rest)),
+                Told::Changed => return Ok(Ended::Failed),
+            }
         }
         let are_all_done = execute::execute(&self.io, kept, &view, &decision, memory, now).await?;
         self.report(kept, &decision);
         revise::drop_surplus(&self.io, kept, &view, &decision).await?;
-        let later = tell_of_application(&self.io, &view, &decision, &mut memory.paced, now).await?;
-        if !decision.must_be_stored_first {
-            if let Some(rest) =
-                memory.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
-            {
-                return Ok(Ended::Again(rest));
-            }
-            tell::told(&self.io, kept, &view, &decision, memory, now).await?;
-        }
-        if let Some(wait) = later.into_iter().chain((!are_all_done).then_some(PACE)).min() {
-            return Ok(Ended::Again(wait));
+        let told = match decision.must_be_stored_first {
+            true => Told::All,
+            false => tell::tell(&self.io, kept, &view, &decision, memory, now).await?,
+        };
+        let of_others = tell_of_application(&self.io, &view, &decision, &mut memory.paced, now).await?;
+        let later = [told.later(), of_others, (!are_all_done).then_some(PACE)].into_iter().flatten().min();
+        if let Some(later) = later {
+            return Ok(Ended::Again(later));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
         let waits = !memory.pods.is_empty() || decision.seats.iter().any(|seat| !seat.missing.is_empty());
@@ -340,5 +349,21 @@ impl<S: ApplicationSpec> Adder<S> {
             return;
         }
         self.known.all().iter().for_each(|known| self.add(known.meta.key.clone(), *listed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_is_written_once_a_second() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.rest(), None);
+        memory.told = Some(Instant::now());
+        tokio::time::advance(Duration::from_millis(400)).await;
+        assert_eq!(memory.rest(), Some(Duration::from_millis(600)));
+        tokio::time::advance(Duration::from_millis(600)).await;
+        assert_eq!(memory.rest(), None);
     }
 }

@@ -160,3 +160,20 @@ async fn tell(
     }
     Ok(later)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_is_written_once_a_second() {
+        let (mut paced, key, other) = (Paced::default(), Key::new("default", "web"), Key::new("default", "other"));
+        paced.0.insert(key.clone(), Instant::now());
+        tokio::time::advance(Duration::from_millis(400)).await;
+        assert_eq!((paced.rest(&key), paced.rest(&other)), (Some(Duration::from_millis(600)), None));
+        assert!(!paced.forget());
+        tokio::time::advance(Duration::from_millis(600)).await;
+        assert_eq!(paced.rest(&key), None);
+        assert!(paced.forget(), "nothing is kept of it");
+    }
+}

@@ -1,5 +1,7 @@
 //! Telling how an application is.
 
+use std::time::Duration;
+
 use dapple_plan::pool::application::Decision;
 use dapple_plan::pool::report::{self, SYNCED, condition};
 use dapple_plan::pool::stored::merge_patch;
@@ -16,15 +18,35 @@ use super::{AGAIN, Memory, facts};
 use crate::queue::Ended;
 use crate::writes::outcome::Outcome;
 
-/// Writes what is to be told, if it is not told yet. False if the application has changed meanwhile.
-pub(super) async fn told<S: ApplicationSpec>(
+/// How it has ended.
+pub(super) enum Told {
+    /// All is told.
+    All,
+    /// Something else was told a moment ago: a status is written once a second.
+    Later(Duration),
+    /// The application has changed meanwhile: it is looked at again.
+    Changed,
+}
+
+impl Told {
+    /// When to tell, if that is later.
+    pub(super) fn later(&self) -> Option<Duration> {
+        match self {
+            Self::Later(rest) => Some(*rest),
+            Self::All | Self::Changed => None,
+        }
+    }
+}
+
+/// Writes what is to be told, if it is not told yet.
+pub(super) async fn tell<S: ApplicationSpec>(
     io: &Io<S>,
     kept: &Kept<S>,
     view: &View,
     decision: &Decision,
     memory: &mut Memory,
     now: Timestamp,
-) -> Result<bool, kube::Error> {
+) -> Result<Told, kube::Error> {
     let mut common = decision.status.clone();
     common.observed_generation = kept.generation;
     let before = S::conditions(&kept.status);
@@ -46,8 +68,11 @@ pub(super) async fn failure<S: ApplicationSpec>(
     let mut conditions: Vec<_> = before.iter().filter(|known| known.type_ != SYNCED).cloned().collect();
     conditions.push(told);
     let status = S::status(S::common(&kept.status).clone(), conditions);
-    let is_told = write(io, kept, &status, memory).await?;
-    Ok(if is_told { Ended::Again(AGAIN) } else { Ended::Failed })
+    Ok(match write(io, kept, &status, memory).await? {
+        Told::All => Ended::Again(AGAIN),
+        Told::Later(rest) => Ended::Again(rest),
+        Told::Changed => Ended::Failed,
+    })
 }
 
 async fn write<S: ApplicationSpec>(
@@ -55,20 +80,22 @@ async fn write<S: ApplicationSpec>(
     kept: &Kept<S>,
     status: &S::Status,
     memory: &mut Memory,
-) -> Result<bool, kube::Error> {
+) -> Result<Told, kube::Error> {
     if kept.status == *status {
-        return Ok(true);
+        return Ok(Told::All);
+    }
+    if let Some(rest) = memory.rest() {
+        return Ok(Told::Later(rest));
     }
     memory.told = Some(Instant::now());
     let writer = io.writer(S::KIND, &kept.meta.key.namespace);
     match writer.write_status(&kept.meta, &changed(&kept.status, status)).await {
         Outcome::Written(version) => {
             io.applications.wrote(&kept.meta.key, version);
-            Ok(true)
+            Ok(Told::All)
         }
         Outcome::Refused(error) | Outcome::Unknown(error) => Err(error),
-        // The application has changed meanwhile: it is looked at again.
-        Outcome::Gone | Outcome::Conflict | Outcome::Missing | Outcome::NameTaken => Ok(false),
+        Outcome::Gone | Outcome::Conflict | Outcome::Missing | Outcome::NameTaken => Ok(Told::Changed),
     }
 }
 
