@@ -6,7 +6,7 @@ use kube::Resource;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use crate::kinds::OwnKind;
+use crate::kinds::{OwnKind, Serving};
 use crate::structural::schema_of;
 use crate::{daemonset, group, marker, pool, template, yaml};
 
@@ -40,13 +40,14 @@ impl Version {
 
     fn render(mut self, kind: &OwnKind, definitions: &Map<String, Value>) -> Value {
         let is_stored = self.name == kind.at.version;
+        let is_as_stored = kind.serving(&self.name) == Some(Serving::AsStored);
         // Of one that is never served, nobody reads the schema.
         let is_ever_served = kind.served_versions().any(|name| self.name == name);
         template::expand(&mut self.schema, definitions, is_ever_served);
         let mut version = json!({
             "name": self.name,
-            // The others are once the manager converts objects.
-            "served": is_stored,
+            // Those that are converted are once the manager does it.
+            "served": is_stored || is_as_stored,
             "storage": is_stored,
             "subresources": {"status": {}},
             "schema": {"openAPIV3Schema": self.schema},

@@ -38,9 +38,20 @@ impl KindInfo {
 pub struct OtherVersion {
     /// Its name.
     pub name: &'static str,
-    /// Whether dapple converts it, so that it is served once a manager answers the API server. One that is not is only
-    /// declared: then objects that another product stored in it don't stand in the way of replacing that product's CRD.
-    pub is_converted: bool,
+    /// Whether it is served, and how.
+    pub serving: Serving,
+}
+
+/// How a version beside the stored one is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serving {
+    /// Not at all. It is only declared: then objects that another product stored in it don't stand in the way of replacing that
+    /// product's CRD.
+    Declared,
+    /// Its fields mean what they mean in the stored version: the API server needs nobody to convert it.
+    AsStored,
+    /// dapple converts it, so that it is served once a manager answers the API server.
+    Converted,
 }
 
 /// The kinds that users write for dapple, for those who do something else for each.
@@ -88,13 +99,18 @@ impl OwnKind {
 
     /// The versions that are served where a manager converts: the stored one first.
     pub fn served_versions(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let converted = self.other_versions.iter().filter(|other| other.is_converted).map(|other| other.name);
-        [self.at.version].into_iter().chain(converted)
+        let others = self.other_versions.iter().filter(|other| other.serving != Serving::Declared);
+        [self.at.version].into_iter().chain(others.map(|other| other.name))
     }
 
-    /// Whether dapple converts objects of this version to the stored one.
-    pub fn is_converted(&self, version: &str) -> bool {
-        version != self.at.version && self.served_versions().any(|served| served == version)
+    /// How a version beside the stored one is served; none of another version.
+    pub fn serving(&self, version: &str) -> Option<Serving> {
+        self.other_versions.iter().find(|other| other.name == version).map(|other| other.serving)
+    }
+
+    /// Whether dapple converts objects between its versions.
+    pub fn is_converted(&self) -> bool {
+        self.other_versions.iter().any(|other| other.serving == Serving::Converted)
     }
 
     /// Its scope, as the API has it.
@@ -128,7 +144,7 @@ const YURT: &str = crate::pool::GROUP;
 
 /// DaemonSets with patches.
 pub const DAEMON_SET: OwnKind = OwnKind {
-    other_versions: &[OtherVersion { name: "v1alpha1", is_converted: true }],
+    other_versions: &[OtherVersion { name: "v1alpha1", serving: Serving::Converted }],
     short_names: &["daemon", "ads"],
     family: "daemonset",
     is_workload: true,
@@ -176,7 +192,7 @@ pub const OVERRIDE_POLICY: OwnKind = OwnKind {
 
 /// Pools of nodes.
 pub const NODE_POOL: OwnKind = OwnKind {
-    other_versions: &[OtherVersion { name: "v1alpha1", is_converted: false }],
+    other_versions: &[OtherVersion { name: "v1alpha1", serving: Serving::AsStored }],
     short_names: &["np"],
     is_namespaced: false,
     family: "pool",
@@ -185,7 +201,7 @@ pub const NODE_POOL: OwnKind = OwnKind {
 
 /// A workload in each of some pools.
 pub const YURT_APP_SET: OwnKind = OwnKind {
-    other_versions: &[OtherVersion { name: "v1beta1", is_converted: false }],
+    other_versions: &[OtherVersion { name: "v1beta1", serving: Serving::Declared }],
     short_names: &["yas"],
     family: "pool",
     is_workload: true,
@@ -349,23 +365,25 @@ mod tests {
             (text(&crd["metadata"]["name"]), versions.collect::<Vec<_>>())
         });
         let wanted = OWN.into_iter().map(|own| {
-            let others = own.other_versions.iter().map(|other| (other.name.to_owned(), false, false));
+            let is_served = |other: &OtherVersion| other.serving == Serving::AsStored;
+            let others = own.other_versions.iter().map(|other| (other.name.to_owned(), false, is_served(other)));
             (own.crd(), [(own.at.version.to_owned(), true, true)].into_iter().chain(others).collect::<Vec<_>>())
         });
         assert_eq!(made.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_is_converted_is_what_is_served_beside_what_is_stored() {
+    fn what_is_not_only_declared_is_served_beside_what_is_stored() {
         for own in OWN {
             let served: Vec<&str> = own.served_versions().collect();
             assert_eq!(served[0], own.at.version, "{}", own.at.kind);
-            assert!(!own.is_converted(own.at.version), "{}", own.at.kind);
+            assert_eq!(own.serving(own.at.version), None, "{}", own.at.kind);
             for other in own.other_versions {
-                let (is_served, is_converted) = (served.contains(&other.name), own.is_converted(other.name));
-                assert!(is_served == other.is_converted && is_converted == other.is_converted, "{own:?}");
+                assert_eq!(served.contains(&other.name), other.serving != Serving::Declared, "{own:?}");
+                assert_eq!(own.serving(other.name), Some(other.serving), "{own:?}");
             }
         }
+        assert!(DAEMON_SET.is_converted() && !NODE_POOL.is_converted() && !YURT_APP_SET.is_converted());
         assert_eq!(NODE.api_version(), "v1");
     }
 }

@@ -9,8 +9,9 @@ use dapple_admit::daemonset::DaemonSets;
 use dapple_admit::workload;
 use dapple_api::daemonset::{ConversionError, DaemonSet, convert};
 use dapple_api::group::{OverridePolicy, missing_in_override_policy};
-use dapple_api::kinds::{self, Name, OwnKind};
+use dapple_api::kinds::{self, Name, OwnKind, Serving};
 use dapple_api::manifest::Manifest;
+use dapple_api::pool::v1alpha1::as_stored;
 use dapple_api::reading::read;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::{FieldError, Reason, Verdict};
@@ -71,12 +72,13 @@ impl Checks {
 
 /// The object in the version that is judged, which is the stored one.
 pub(crate) fn stored(object: &Value) -> Result<Cow<'_, Value>, FieldError> {
-    let Some((own, _)) = kinds::of(object).filter(|(own, version)| own.is_converted(version)) else {
-        return Ok(Cow::Borrowed(object));
-    };
     let told =
         |error: ConversionError| FieldError { field: String::new(), reason: Reason::Invalid, text: error.to_string() };
-    convert(object.clone(), &own.at.api_version()).map(Cow::Owned).map_err(told)
+    match kinds::of(object).and_then(|(own, version)| Some((own, own.serving(version)?))) {
+        Some((own, Serving::Converted)) => convert(object.clone(), &own.at.api_version()).map(Cow::Owned).map_err(told),
+        Some((_, Serving::AsStored)) => Ok(Cow::Owned(as_stored(object))),
+        Some((_, Serving::Declared)) | None => Ok(Cow::Borrowed(object)),
+    }
 }
 
 /// What is to be said of an object, which is `written` like this; nothing of kinds that are none of dapple's.

@@ -130,7 +130,7 @@ fn of_webhooks(needed: &mut Needed) {
         needed.of(kind, "", WATCHED);
     }
     needed.add("Role", "", "podtemplates", &[""], &["create"]);
-    let converted = kinds::OWN.into_iter().filter(|own| own.served_versions().count() > 1);
+    let converted = kinds::OWN.into_iter().filter(|own| own.is_converted());
     let KindInfo { group, plural, .. } = kinds::CUSTOM_RESOURCE_DEFINITION;
     for crd in converted.map(kinds::OwnKind::crd) {
         needed.add("ClusterRole", group, plural, &[&crd], &["update"]);

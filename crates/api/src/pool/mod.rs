@@ -124,7 +124,7 @@ fn node_pool() -> Crd {
     ];
     Crd {
         kind: &kinds::NODE_POOL,
-        versions: vec![Version::of::<NodePool>(columns), Version::of::<v1alpha1::NodePool>(Vec::new())],
+        versions: vec![Version::of::<NodePool>(columns.clone()), Version::of::<v1alpha1::NodePool>(columns)],
     }
 }
 

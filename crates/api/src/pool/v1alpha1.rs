@@ -1,10 +1,11 @@
-//! YurtAppSet in the version that is served and stored, and the older NodePool, declared only.
+//! YurtAppSet in the version that is served and stored, and the older NodePool, which is served beside the newer one.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::node_pool::{NodePoolSpec, NodePoolStatus};
 use super::workload::{ApplicationStatus, WorkloadTemplate, selects_own_template};
@@ -167,9 +168,32 @@ pub struct OldNodePoolSpec {
     pub common: NodePoolSpec,
 }
 
+/// A NodePool of this version as it is stored: in v1beta1, and without its selector, which nobody goes by.
+#[must_use]
+pub fn as_stored(pool: &Value) -> Value {
+    let mut stored = pool.clone();
+    if let Some(spec) = stored.get_mut("spec").and_then(Value::as_object_mut) {
+        spec.remove("selector");
+    }
+    if let Some(fields) = stored.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), crate::kinds::NODE_POOL.at.api_version().into());
+    }
+    stored
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_pool_is_stored_without_its_selector() {
+        let pool = serde_json::json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "NodePool",
+            "metadata": {"name": "a"}, "spec": {"type": "Edge", "selector": {"matchLabels": {"a": "b"}}}});
+        let stored = serde_json::json!({"apiVersion": "apps.openyurt.io/v1beta1", "kind": "NodePool",
+            "metadata": {"name": "a"}, "spec": {"type": "Edge"}});
+        assert_eq!(as_stored(&pool), stored);
+        assert_eq!(as_stored(&Value::Null), Value::Null);
+    }
 
     #[test]
     fn defaults_hold_without_the_api_server() {

@@ -180,9 +180,10 @@ impl<S: ApplicationSpec> Applications<S> {
         let are_all_done = execute::execute(&self.io, kept, &view, &decision, memory, now).await?;
         self.report(kept, &decision);
         revise::drop_surplus(&self.io, kept, &view, &decision).await?;
-        let told = match decision.must_be_stored_first {
-            true => Told::All,
-            false => tell::tell(&self.io, kept, &view, &decision, memory, now).await?,
+        let told = if decision.must_be_stored_first {
+            Told::All
+        } else {
+            tell::tell(&self.io, kept, &view, &decision, memory, now).await?
         };
         let of_others = tell_of_application(&self.io, &view, &decision, &mut memory.paced, now).await?;
         let later = [told.later(), of_others, (!are_all_done).then_some(PACE)].into_iter().flatten().min();

@@ -96,3 +96,19 @@ async fn server_side_apply_merges_containers_by_name() {
     assert_eq!(main["image"], "main:1");
     assert_eq!(main["env"].as_array().unwrap().len(), 2, "{main}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_pool_of_the_older_version_is_one_of_the_newer() {
+    let (cluster, _) = cluster().await;
+    let selector = json!({"matchLabels": {"apps.openyurt.io/nodepool": "older-pool"}});
+    let pool = json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "NodePool", "metadata": {"name": "older-pool"},
+        "spec": {"type": "Cloud", "selector": selector, "labels": {"zone": "a"}}});
+    kubectl_ok(&cluster, &["create", "-f", "-"], &pool.to_string());
+    let read = |version: &str| -> Value {
+        let resource = format!("nodepools.{version}.apps.openyurt.io");
+        serde_json::from_str(&kubectl_ok(&cluster, &["get", &resource, "older-pool", "-o", "json"], "")).unwrap()
+    };
+    assert_eq!(read("v1beta1")["spec"], json!({"type": "Cloud", "labels": {"zone": "a"}}), "its selector is ignored");
+    let older = read("v1alpha1");
+    assert_eq!((&older["apiVersion"], &older["spec"]["labels"]), (&pool["apiVersion"], &pool["spec"]["labels"]));
+}
