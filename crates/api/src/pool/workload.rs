@@ -117,6 +117,12 @@ pub enum PoolState {
     Failed,
 }
 
+impl PoolState {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Done, Self::Waiting, Self::Changing, Self::Late, Self::Unavailable, Self::Leaving, Self::Failed];
+}
+
 /// What the statuses of all applications have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::cache::BY_POOL;
 use super::kept::{ApplicationSpec, Kept, Workload};
+use super::metrics::Numbers;
 use super::{BACKOFF, Pool, Replacement};
 use crate::caches::store::{Change, Store};
 use crate::failing::Failure;
@@ -106,6 +107,7 @@ impl<S: ApplicationSpec> Applications<S> {
             client: context.client.clone(),
             env: context.env.clone(),
             recorder: context.recorder.clone(),
+            counted: context.metrics.of_family(),
             applications: applications.subscribe(&context.stop, move |change| {
                 let Change::Object { key, listed, .. } = change else { return };
                 adder.add(key.clone(), *listed);
@@ -131,6 +133,14 @@ impl<S: ApplicationSpec> Applications<S> {
             pools: caches.open().subscribe(&context.stop, move |change| of_pools.on_pool(change)),
             nodes: caches.open().indexed_by([BY_POOL]).subscribe(&context.stop, |_| {}),
         };
+        let (counted, leading, life) = (io.counted.clone(), context.leading.clone(), Arc::downgrade(&queue));
+        context.metrics.before_scrape(move |_| {
+            let is_served = life.strong_count() > 0;
+            if !is_served || leading.get() == 0 {
+                counted.forget(S::CONTROLLER);
+            }
+            is_served.then_some(())
+        });
         (Arc::new(Self { io, memories: Mutex::default() }), queue)
     }
 
@@ -170,6 +180,7 @@ impl<S: ApplicationSpec> Applications<S> {
             decision = decide(&facts(kept, &view, now));
         }
         view.failures.extend(learn::unreadable(&memory.targets));
+        self.io.counted.note(S::CONTROLLER, &kept.meta.key, Some(Numbers::of(&decision)));
         if decision.must_be_stored_first {
             match tell::tell(&self.io, kept, &view, &decision, memory, now).await? {
                 Told::All => {}
@@ -200,6 +211,7 @@ impl<S: ApplicationSpec> Applications<S> {
     /// There is no application of this name: replacements for it say so.
     async fn look_without(&self, key: &Key) -> Result<Ended, kube::Error> {
         let mut memory = self.recall(key);
+        self.io.counted.note(S::CONTROLLER, key, None);
         // One that cannot be read is there.
         if self.io.applications.is_malformed(key) {
             return Ok(Ended::Done);

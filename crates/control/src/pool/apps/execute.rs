@@ -45,6 +45,9 @@ pub(super) async fn execute<S: ApplicationSpec>(
         let (name, outcome) = outcome;
         match outcome {
             Outcome::Written(version) => {
+                if matches!(action, Action::Patch { repaired: Some(_), .. }) {
+                    io.counted.workload_repairs.inc();
+                }
                 io.workloads(view.kind).wrote(&Key::new(&kept.meta.key.namespace, &name), version);
             }
             Outcome::Gone => {}

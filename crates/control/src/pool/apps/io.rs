@@ -11,6 +11,7 @@ use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 
 use super::super::kept::{ApplicationSpec, Kept, Workload};
+use super::super::metrics::PoolMetrics;
 use super::super::{Pool, Replacement};
 use crate::caches::Subscription;
 use crate::env::Env;
@@ -25,6 +26,7 @@ pub(super) struct Io<S: ApplicationSpec> {
     pub(super) client: Client,
     pub(super) env: Env,
     pub(super) recorder: Arc<Recorder>,
+    pub(super) counted: Arc<PoolMetrics>,
     pub(super) applications: Subscription<Kept<S>>,
     pub(super) deployments: Subscription<Workload>,
     pub(super) stateful_sets: Subscription<Workload>,
