@@ -100,13 +100,14 @@ async fn a_workload_holds_it(story: &Story) {
     api.patch("agent-beijing", &Default::default(), &kube::api::Patch::Merge(tolerant)).await.unwrap();
 }
 
-/// Makes a YurtAppDaemon, and returns its UID.
+/// Makes a YurtAppDaemon that nothing is written for: it selects no pool, and its controller would delete what is said to be its
+/// workload some minutes later. Returns its UID.
 async fn made_daemon(story: &Story) -> String {
     let template = json!({"metadata": {"labels": {"app": "agent"}}, "spec": {
         "selector": {"matchLabels": {"app": "agent"}}, "template": {"metadata": {"labels": {"app": "agent"}},
         "spec": {"containers": [{"name": "c", "image": "c:1"}]}}}});
     let daemon = json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppDaemon",
-        "metadata": {"name": "agent", "namespace": "default"},
+        "metadata": {"name": "agent", "namespace": "default", "annotations": {"dapple.dev/suspend": "true"}},
         "spec": {"selector": {"matchLabels": {"app": "agent"}}, "nodepoolSelector": {"matchLabels": {"none": "such"}},
             "workloadTemplate": {"deploymentTemplate": template}}});
     let kind = kube::core::GroupVersionKind::gvk("apps.openyurt.io", "v1alpha1", "YurtAppDaemon");
