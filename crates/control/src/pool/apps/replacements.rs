@@ -35,7 +35,7 @@ use crate::writes::fence::in_term;
 use crate::writes::outcome::{Outcome, Writer};
 
 /// A replacement, and what it is to say.
-type Told = (Arc<Replacement>, (ReplacementStatus, Found));
+type Saying = (Arc<Replacement>, (ReplacementStatus, Found));
 
 /// When each was last written: none is more than once a second.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(super) async fn tell_of_application<S: ApplicationSpec>(
     paced: &mut Paced,
     now: Timestamp,
 ) -> Result<Option<Duration>, kube::Error> {
-    let mut all: Vec<Told> = Vec::new();
+    let mut all: Vec<Saying> = Vec::new();
     if let (Some(replacement), Some(said)) = (&view.replacement, &view.version.replacements) {
         all.push((replacement.clone(), in_force(said, decision)));
     }
@@ -85,12 +85,12 @@ pub(super) async fn tell_without_subject<S: ApplicationSpec>(
         return Ok(None);
     }
     let (found, strays) = addressed(io, key);
-    let mut all: Vec<Told> = found.into_iter().map(|known| (known, no_subject(S::SUBJECT, &key.name))).collect();
+    let mut all: Vec<Saying> = found.into_iter().map(|known| (known, no_subject(S::SUBJECT, &key.name))).collect();
     all.extend(told_astray(&strays));
     tell((&io.client, &io.replacements), all, paced, now).await
 }
 
-fn told_astray(strays: &[Arc<Replacement>]) -> impl Iterator<Item = Told> {
+fn told_astray(strays: &[Arc<Replacement>]) -> impl Iterator<Item = Saying> {
     strays.iter().map(|stray| (stray.clone(), astray(stray.subject.namespace().unwrap_or_default())))
 }
 
@@ -129,7 +129,7 @@ pub(in crate::pool) async fn tell_unserved<S: ApplicationSpec>(context: Controll
 /// Writes what is to be said, where it is not said yet. How long until one may be written that was written a moment ago.
 async fn tell(
     (client, replacements): (&Client, &Subscription<Replacement>),
-    all: Vec<Told>,
+    all: Vec<Saying>,
     paced: &mut Paced,
     now: Timestamp,
 ) -> Result<Option<Duration>, kube::Error> {
