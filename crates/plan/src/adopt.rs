@@ -1,10 +1,12 @@
-//! Taking DaemonSets over from another product: what was found, what stands in the way, and what will be done.
+//! Taking DaemonSets over from another product: what was found, what stands in the way, and what will be done. What belongs to
+//! pools is taken over in [`pool`].
 //!
 //! Nothing may restart, and no object may be lost. So everything that could go wrong is looked for first, and told all
 //! at once; whoever stops the other controller is the person who runs it, never dapple.
 
 pub mod crd;
 pub mod hooks;
+pub mod pool;
 pub mod product;
 pub mod sets;
 pub mod trial;
@@ -98,7 +100,7 @@ pub fn judge(observed: &Observed, allow_restarts: bool, now: i64) -> Adoption {
     let mut refusals: Vec<Refusal> = workloads.iter().filter_map(Workload::refusal).collect();
     refusals.extend(holders.iter().filter_map(Holder::refusal));
     refusals.extend(crd::refusals(&crd));
-    let mut notes = crd::notes(&crd);
+    let mut notes: Vec<String> = crd::notes(CRD, kinds::DAEMON_SET.at.kind, &crd).into_iter().collect();
 
     let mut edited = Vec::new();
     for configuration in &observed.hooks {

@@ -78,12 +78,21 @@ fn converts(crd: &Value) -> bool {
     crd["spec"]["conversion"]["strategy"] == "Webhook"
 }
 
+/// That a CRD of this name stores nothing.
+pub(super) fn unaccepted(name: &str, facts: &Facts) -> Option<Refusal> {
+    facts.stored.is_empty().then(|| Refusal {
+        object: format!("CRD {name}"),
+        field: "status.storedVersions".to_owned(),
+        problem: "is empty: the API server has not accepted the CRD".to_owned(),
+        remedy: format!("`kubectl describe crd {name}` says why"),
+    })
+}
+
 pub(super) fn refusals(facts: &Facts) -> Vec<Refusal> {
     let object = format!("CRD {CRD}");
     let field = "status.storedVersions".to_owned();
-    if facts.stored.is_empty() {
-        let problem = "is empty: the API server has not accepted the CRD".to_owned();
-        return vec![Refusal { object, field, problem, remedy: format!("`kubectl describe crd {CRD}` says why") }];
+    if let Some(refusal) = unaccepted(CRD, facts) {
+        return vec![refusal];
     }
     let unknown: Vec<&str> =
         facts.stored.iter().map(String::as_str).filter(|name| ![ALPHA, BETA].contains(name)).collect();
@@ -116,14 +125,13 @@ pub(super) fn unlisted(error: &str, workloads: &[Workload]) -> Refusal {
     }
 }
 
-pub(super) fn notes(facts: &Facts) -> Vec<String> {
-    let helm = facts.helm_release.as_ref().map(|release| {
-        format!(
-            "CRD {CRD}: the Helm release {release} lists it. `helm uninstall` would delete it with every DaemonSet, and \
-             `helm upgrade` would overwrite it: see docs/adopt.md before you use either"
-        )
-    });
-    helm.into_iter().collect()
+/// What is worth knowing of the CRD of this name and kind.
+pub(super) fn notes(name: &str, kind: &str, facts: &Facts) -> Option<String> {
+    let release = facts.helm_release.as_ref()?;
+    Some(format!(
+        "CRD {name}: the Helm release {release} lists it. `helm uninstall` would delete it with every {kind}, and \
+         `helm upgrade` would overwrite it: see docs/adopt.md before you use either"
+    ))
 }
 
 /// One way to read every object.
@@ -189,7 +197,7 @@ mod tests {
             ]
         );
         assert_eq!(facts.conversion, "by the webhook of service kruise-system/kruise-webhook-service");
-        assert!(notes(&facts)[0].contains("helm uninstall"));
+        assert!(notes(CRD, "DaemonSet", &facts).unwrap().contains("helm uninstall"));
         assert_eq!(super::facts(&json!({})).served_by, Vec::<String>::new());
     }
 

@@ -1,15 +1,12 @@
-//! Which admission webhooks to take DaemonSets out of, and what is left of each.
+//! Which admission webhooks to take kinds out of, and what is left of each.
 //!
-//! Only the other product's: a policy engine that looks at DaemonSets too goes on looking at them.
+//! Only the other product's: a policy engine that looks at these kinds too goes on looking at them.
 
-use dapple_api::daemonset::GROUP;
+use dapple_api::crd::is_ours;
 use serde_json::{Value, json};
 
 use super::product::Product;
-use super::{RESOURCE, Refusal, texts};
-
-/// Where OpenKruise keeps the list of webhooks that it registers anew when it starts.
-const TEMPLATE: &str = "template";
+use super::{Refusal, texts};
 
 /// A configuration that is to be changed.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,13 +26,13 @@ pub struct Edited {
 pub struct Looked {
     /// The configuration as it will be; nothing if it stays.
     pub edited: Option<Edited>,
-    /// Entries that dapple cannot take DaemonSets out of.
+    /// Entries that dapple cannot take the kinds out of.
     pub refusals: Vec<Refusal>,
     /// Entries that are left alone and worth knowing of.
     pub notes: Vec<String>,
 }
 
-/// What is left of an entry once DaemonSets are taken out.
+/// What is left of an entry once the kinds are taken out.
 enum Left {
     All,
     Some(Value),
@@ -50,29 +47,34 @@ pub fn look(configuration: &Value, product: &Product) -> Looked {
     let (kind, name) = (text(&configuration["kind"]), text(&configuration["metadata"]["name"]));
     let object = format!("{kind} {name}");
     let mut looked = Looked::default();
+    // dapple's own are for these kinds too, and stay.
+    if is_ours(configuration) {
+        return looked;
+    }
+    let taken = product.resources.join(", ");
     let (mut entries, mut steps) = (Vec::new(), Vec::new());
     for (index, entry) in configuration["webhooks"].as_array().into_iter().flatten().enumerate() {
         let hook = text(&entry["name"]);
-        let left = left_of(entry);
+        let left = left_of(entry, product);
         if !product.has(configuration, entry) {
             if !matches!(left, Left::All) {
-                looked
-                    .notes
-                    .push(format!("{object}: {hook} looks at DaemonSets too; it is another product's and stays"));
+                let objects = &product.objects;
+                let note = format!("{object}: {hook} looks at {objects} too; it is another product's and stays");
+                looked.notes.push(note);
             }
             entries.push(entry.clone());
             continue;
         }
-        looked.notes.extend(note_on_pods(&object, &hook, entry));
+        looked.notes.extend((product.note)(&object, &hook, entry));
         match left {
             Left::All => entries.push(entry.clone()),
             Left::Some(entry) => {
-                steps.push(format!("take {RESOURCE} out of {hook} of {object}"));
+                steps.push(format!("take {taken} out of {hook} of {object}"));
                 entries.push(entry);
             }
             Left::Nothing => steps.push(format!("remove {hook} from {object}")),
             Left::Wildcard(rule, field) => {
-                looked.refusals.push(wildcard(&object, index, rule, field));
+                looked.refusals.push(wildcard(&object, format!("webhooks[{index}].rules[{rule}].{field}"), product));
                 entries.push(entry.clone());
             }
         }
@@ -81,11 +83,12 @@ pub fn look(configuration: &Value, product: &Product) -> Looked {
     if !steps.is_empty() {
         changed["webhooks"] = entries.into();
     }
-    if product.has(configuration, &Value::Null)
-        && let Some(template) = template_without(configuration)
-    {
-        changed["metadata"]["annotations"][TEMPLATE] = template.into();
-        steps.push(format!("take {RESOURCE} out of the annotation {TEMPLATE} of {object}"));
+    if product.has(configuration, &Value::Null) {
+        for annotation in product.templates {
+            let Some(template) = template_without(configuration, annotation, product) else { continue };
+            changed["metadata"]["annotations"][*annotation] = template.into();
+            steps.push(format!("take {taken} out of the annotation {annotation} of {object}"));
+        }
     }
     if !steps.is_empty() {
         looked.edited = Some(Edited { kind, name, object: changed, steps });
@@ -93,14 +96,14 @@ pub fn look(configuration: &Value, product: &Product) -> Looked {
     looked
 }
 
-/// OpenKruise's own copy of its webhooks, if it has DaemonSets. It would bring them back when it is started again.
-fn template_without(configuration: &Value) -> Option<String> {
-    let text = configuration["metadata"]["annotations"][TEMPLATE].as_str()?;
+/// The product's own copy of its webhooks, if it has the kinds. It would bring them back when it is started again.
+fn template_without(configuration: &Value, annotation: &str, product: &Product) -> Option<String> {
+    let text = configuration["metadata"]["annotations"][annotation].as_str()?;
     // One that nobody can read brings nothing back.
     let before: Vec<Value> = serde_json::from_str(text).ok()?;
     let after: Vec<Value> = before
         .iter()
-        .filter_map(|entry| match left_of(entry) {
+        .filter_map(|entry| match left_of(entry, product) {
             Left::Some(left) => Some(left),
             Left::Nothing => None,
             // A wildcard is refused where the entry itself is.
@@ -110,11 +113,14 @@ fn template_without(configuration: &Value) -> Option<String> {
     if after == before { None } else { serde_json::to_string(&after).ok() }
 }
 
-fn left_of(entry: &Value) -> Left {
+fn left_of(entry: &Value, product: &Product) -> Left {
+    if entry["name"].as_str().is_some_and(|name| product.whole.contains(&name)) {
+        return Left::Nothing;
+    }
     let rules = entry["rules"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut left = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
-        match without(rule) {
+        match without(rule, product) {
             Ok(rules) => left.extend(rules),
             Err(field) => return Left::Wildcard(index, field),
         }
@@ -132,12 +138,13 @@ fn left_of(entry: &Value) -> Left {
 
 /// What is left of a rule. Groups and resources of a rule multiply, so one may become two: the other groups with all
 /// resources, and our group with the other resources.
-fn without(rule: &Value) -> Result<Vec<Value>, &'static str> {
+fn without(rule: &Value, product: &Product) -> Result<Vec<Value>, &'static str> {
+    let ours = product.group;
     let is_wild = |text: &str| text == "*" || text.starts_with("*/");
-    let is_it = |text: &str| text.split('/').next() == Some(RESOURCE);
+    let is_it = |text: &str| text.split('/').next().is_some_and(|name| product.resources.contains(&name));
     let groups: Vec<&str> = texts(&rule["apiGroups"]).collect();
     let resources: Vec<&str> = texts(&rule["resources"]).collect();
-    let concerns = groups.iter().any(|group| *group == GROUP || *group == "*")
+    let concerns = groups.iter().any(|group| *group == ours || *group == "*")
         && resources.iter().any(|resource| is_it(resource) || is_wild(resource));
     if !concerns {
         return Ok(vec![rule.clone()]);
@@ -148,7 +155,7 @@ fn without(rule: &Value) -> Result<Vec<Value>, &'static str> {
     if groups.contains(&"*") {
         return Err("apiGroups");
     }
-    let others: Vec<&str> = groups.iter().copied().filter(|group| *group != GROUP).collect();
+    let others: Vec<&str> = groups.iter().copied().filter(|group| *group != ours).collect();
     let rest: Vec<&str> = resources.iter().copied().filter(|resource| !is_it(resource)).collect();
     let mut left = Vec::new();
     if !others.is_empty() {
@@ -158,49 +165,27 @@ fn without(rule: &Value) -> Result<Vec<Value>, &'static str> {
     }
     if !rest.is_empty() {
         let mut rule = rule.clone();
-        rule["apiGroups"] = json!([GROUP]);
+        rule["apiGroups"] = json!([ours]);
         rule["resources"] = json!(rest);
         left.push(rule);
     }
     Ok(left)
 }
 
-fn wildcard(object: &str, entry: usize, rule: usize, field: &str) -> Refusal {
+fn wildcard(object: &str, field: String, product: &Product) -> Refusal {
+    let (taken, group) = (product.resources.join(", "), product.group);
     Refusal {
         object: object.to_owned(),
-        field: format!("webhooks[{entry}].rules[{rule}].{field}"),
-        problem: format!("is a wildcard that covers {RESOURCE}.{GROUP}, and one kind cannot be taken out of it"),
-        remedy: format!("list what the webhook is for, without {RESOURCE} of {GROUP}, and run this again"),
+        field,
+        problem: format!("is a wildcard that covers {taken} of {group}, and one kind cannot be taken out of it"),
+        remedy: format!("list what the webhook is for, without {taken} of {group}, and run this again"),
     }
-}
-
-/// Pods are everybody's: such a webhook stays, but one that must answer and has nobody behind it stops their changes.
-fn note_on_pods(object: &str, hook: &str, entry: &Value) -> Option<String> {
-    let is_pod = |rule: &&Value| {
-        texts(&rule["apiGroups"]).any(|group| group.is_empty() || group == "*")
-            && texts(&rule["resources"]).any(|resource| resource.split('/').next() == Some("pods"))
-    };
-    let rules: Vec<&Value> = entry["rules"].as_array().into_iter().flatten().filter(is_pod).collect();
-    if rules.is_empty() {
-        return None;
-    }
-    let mut operations: Vec<String> =
-        rules.iter().flat_map(|rule| texts(&rule["operations"])).map(str::to_lowercase).collect();
-    operations.dedup();
-    let kept = format!("{object}: {hook} concerns pods and is left alone");
-    // Fail is what the API server does unless told otherwise.
-    if entry["failurePolicy"] == "Ignore" {
-        return Some(kept);
-    }
-    Some(format!(
-        "{kept}; its failurePolicy is Fail: while OpenKruise is stopped, the API server refuses to {} pods that it \
-         selects. Set it to Ignore, or remove the webhook",
-        operations.join(", ")
-    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use dapple_api::daemonset::GROUP;
+
     use super::*;
 
     fn rule(groups: Value, resources: Value) -> Value {
@@ -292,6 +277,14 @@ mod tests {
         let looked = look(&configuration("gatekeeper", json!([policy])), &Product::default());
         assert_eq!((looked.edited, looked.refusals), (None, Vec::new()));
         assert!(looked.notes[0].contains("another product's"), "{:?}", looked.notes);
+    }
+
+    #[test]
+    fn our_own_are_none_of_the_others() {
+        let mut own =
+            configuration("dapple-validator", json!([entry("d", json!([rule(json!([GROUP]), json!(["*"]))]))]));
+        own["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "dapple"});
+        assert_eq!(look(&own, &Product::default()), Looked::default());
     }
 
     #[test]

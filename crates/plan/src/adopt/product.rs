@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use dapple_api::daemonset::GROUP;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::Value;
 
 use super::crd::Facts;
-use super::{Refusal, name_of};
+use super::{RESOURCE, Refusal, name_of, texts};
 
 /// The name of the lease by which OpenKruise's controllers elect their leader, in whatever namespace.
 pub const LEASE: &str = "kruise-manager";
@@ -14,6 +15,8 @@ pub const LEASE: &str = "kruise-manager";
 pub const SELECTOR: &str = "control-plane=controller-manager";
 /// How names of its objects begin.
 const PREFIX: &str = "kruise-";
+/// Where it keeps the list of webhooks that it registers anew when it starts.
+const TEMPLATE: &str = "template";
 /// How long a lease lasts that does not say so: the default of client-go.
 const USUAL_DURATION: i64 = 15;
 
@@ -124,28 +127,84 @@ impl Holder {
     }
 }
 
-/// What belongs to the other product.
-#[derive(Debug, Clone, Default)]
+/// What belongs to another product, and what is taken out of its webhooks.
+#[derive(Debug, Clone)]
 pub struct Product {
-    namespaces: BTreeSet<String>,
+    /// How names of its objects begin.
+    pub(super) prefix: &'static str,
+    /// Namespaces in which whatever answers webhooks is its own.
+    pub(super) namespaces: BTreeSet<String>,
+    /// The API group of the kinds that are taken over.
+    pub(super) group: &'static str,
+    /// These kinds, as rules of webhooks name them.
+    pub(super) resources: Vec<&'static str>,
+    /// The same for people.
+    pub(super) objects: String,
+    /// Webhooks that go, whatever their rules are.
+    pub(super) whole: &'static [&'static str],
+    /// Annotations of its configurations that have the list of webhooks that it registers anew when it starts.
+    pub(super) templates: &'static [&'static str],
+    /// What is worth knowing of one of its webhooks: by its configuration, its name, and itself.
+    pub(super) note: fn(&str, &str, &Value) -> Option<String>,
+}
+
+/// OpenKruise, of which nothing is found.
+impl Default for Product {
+    fn default() -> Self {
+        Self::new(&[], &[], &Facts::default())
+    }
 }
 
 impl Product {
-    /// The product that these are parts of.
+    /// OpenKruise, of which these are parts.
     pub fn new(workloads: &[Workload], holders: &[Holder], crd: &Facts) -> Self {
         let leases = holders.iter().filter_map(|holder| holder.lease.split_once('/')).map(|(namespace, _)| namespace);
         let namespaces = workloads.iter().map(|workload| workload.namespace.as_str());
         let conversion = crd.conversion_service.as_ref().map(|(namespace, _)| namespace.as_str());
-        Self { namespaces: namespaces.chain(leases).chain(conversion).map(str::to_owned).collect() }
+        Self {
+            prefix: PREFIX,
+            namespaces: namespaces.chain(leases).chain(conversion).map(str::to_owned).collect(),
+            group: GROUP,
+            resources: vec![RESOURCE],
+            objects: "DaemonSets".to_owned(),
+            whole: &[],
+            templates: &[TEMPLATE],
+            note: note_on_pods,
+        }
     }
 
     /// Whether an entry of a webhook configuration is the product's, by its name or by who answers it.
     pub fn has(&self, configuration: &Value, entry: &Value) -> bool {
-        let begins = |name: &Value| name.as_str().is_some_and(|name| name.starts_with(PREFIX));
+        let begins = |name: &Value| name.as_str().is_some_and(|name| name.starts_with(self.prefix));
         let service = &entry["clientConfig"]["service"];
         let namespace = service["namespace"].as_str().unwrap_or_default();
         begins(&configuration["metadata"]["name"]) || begins(&service["name"]) || self.namespaces.contains(namespace)
     }
+}
+
+/// Pods are everybody's: such a webhook stays, but one that must answer and has nobody behind it stops their changes.
+fn note_on_pods(object: &str, hook: &str, entry: &Value) -> Option<String> {
+    let is_pod = |rule: &&Value| {
+        texts(&rule["apiGroups"]).any(|group| group.is_empty() || group == "*")
+            && texts(&rule["resources"]).any(|resource| resource.split('/').next() == Some("pods"))
+    };
+    let rules: Vec<&Value> = entry["rules"].as_array().into_iter().flatten().filter(is_pod).collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let mut operations: Vec<String> =
+        rules.iter().flat_map(|rule| texts(&rule["operations"])).map(str::to_lowercase).collect();
+    operations.dedup();
+    let kept = format!("{object}: {hook} concerns pods and is left alone");
+    // Fail is what the API server does unless told otherwise.
+    if entry["failurePolicy"] == "Ignore" {
+        return Some(kept);
+    }
+    Some(format!(
+        "{kept}; its failurePolicy is Fail: while OpenKruise is stopped, the API server refuses to {} pods that it \
+         selects. Set it to Ignore, or remove the webhook",
+        operations.join(", ")
+    ))
 }
 
 #[cfg(test)]
