@@ -1,17 +1,17 @@
-//! Taking DaemonSets over from another product. What is found decides in `dapple_plan::adopt`; here it is read and done.
+//! Taking DaemonSets, and in [`pool`] what belongs to pools, over from another product. What is found decides in
+//! `dapple_plan::adopt`; here it is read and done.
 //!
 //! Every step is safe to repeat, and the label that makes the CRD dapple's is set last: until then no manager acts on
 //! the objects, and whoever was interrupted runs it again.
 
 mod act;
 mod look;
+pub mod pool;
 mod rest;
 mod trial;
 
 pub use act::carry_out;
 pub use look::look;
-
-use dapple_plan::adopt::{CRD, Observed};
 
 /// Why something could not be adopted.
 #[derive(Debug, thiserror::Error)]
@@ -32,8 +32,12 @@ pub enum Error {
         what: String,
     },
     /// The CRD does not serve its objects.
-    #[error("the API server does not serve v1beta1 of {CRD} yet: {problem}; run this again")]
+    #[error("the API server does not serve {version} of {crd} yet: {problem}; run this again")]
     NotServed {
+        /// Which version.
+        version: &'static str,
+        /// Of which CRD.
+        crd: String,
         /// Its last answer.
         problem: String,
     },
@@ -49,13 +53,13 @@ pub enum Error {
     },
 }
 
-/// How the cluster stands to the CRD.
+/// How the cluster stands to the CRD, or to those of several kinds.
 #[derive(Debug)]
-pub enum Standing {
+pub enum Standing<T> {
     /// There is none: nothing to adopt.
     Missing,
-    /// It is dapple's already.
+    /// What there is is dapple's already.
     Ours,
     /// It can be judged.
-    Open(Box<Observed>),
+    Open(Box<T>),
 }

@@ -62,7 +62,7 @@ pub const NODE_LABEL_PATCHES: Gate = Gate { name: "AdvancedDaemonSetNodeLabelPat
 /// The family.
 pub const FAMILY: Family = Family {
     name: NAME,
-    is_adoptable: true,
+    adoptable: &[&kinds::DAEMON_SET],
     parts: &[Part {
         name: NAME,
         needs: &[&kinds::DAEMON_SET],

@@ -30,8 +30,7 @@ pub fn gates(text: &str) -> Result<Gates, String> {
 
 /// How dapple comes to serve the kind of a CRD that belongs to another product.
 pub fn way_over(crd: &str) -> String {
-    let family = ALL.into_iter().find(|family| family.needs().any(|kind| kind.crd() == crd));
-    match family.filter(|family| family.is_adoptable) {
+    match ALL.into_iter().find(|family| family.adoptable.iter().any(|kind| kind.crd() == crd)) {
         Some(family) => format!("`dapple adopt {}` takes it over, and nothing restarts", family.name),
         None => "remove that product and its CRD, then `dapple up --cluster`, to have dapple serve the kind".to_owned(),
     }
@@ -48,7 +47,15 @@ mod tests {
             way_over("daemonsets.apps.kruise.io"),
             "`dapple adopt daemonset` takes it over, and nothing restarts"
         );
-        for crd in ["nodegroups.groupmanagement.kubeedge.io", "podmarkers.apps.kruise.io"] {
+        for crd in ["nodepools.apps.openyurt.io", "yurtappdaemons.apps.openyurt.io"] {
+            assert_eq!(way_over(crd), "`dapple adopt pool` takes it over, and nothing restarts");
+        }
+        // Nobody else has replacements.
+        for crd in [
+            "nodegroups.groupmanagement.kubeedge.io",
+            "podmarkers.apps.kruise.io",
+            "yurtappconfigurationreplacements.apps.openyurt.io",
+        ] {
             assert!(way_over(crd).starts_with("remove that product and its CRD"), "{}", way_over(crd));
         }
     }

@@ -21,8 +21,8 @@ use crate::writes::events::Recorder;
 pub struct Family {
     /// Its name, as in `--families`: that of its module in every layer.
     pub name: &'static str,
-    /// Whether `dapple adopt` can take its kinds over from another product.
-    pub is_adoptable: bool,
+    /// The kinds that `dapple adopt` can take over from another product.
+    pub adoptable: &'static [&'static OwnKind],
     /// What is served together. Most families are one part.
     pub parts: &'static [Part],
     /// Features of it that can be switched.

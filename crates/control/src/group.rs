@@ -89,7 +89,7 @@ use versions::PolicyHistory;
 /// The family.
 pub const FAMILY: Family = Family {
     name: "group",
-    is_adoptable: false,
+    adoptable: &[],
     parts: &[Part {
         name: "group",
         needs: &[&kinds::NODE_GROUP, &kinds::PROPAGATION_POLICY, &kinds::OVERRIDE_POLICY],

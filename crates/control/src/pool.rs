@@ -40,7 +40,7 @@ use status::{POOL_STATUS, PoolStatuses};
 /// The family.
 pub const FAMILY: Family = Family {
     name: "pool",
-    is_adoptable: false,
+    adoptable: &[&kinds::NODE_POOL, &kinds::YURT_APP_SET, &kinds::YURT_APP_DAEMON],
     parts: &[
         Part {
             name: "pool/nodepools",

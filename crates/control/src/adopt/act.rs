@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use dapple_api::crd::crds;
+use dapple_api::kinds::{DAEMON_SET, KindInfo};
 use dapple_plan::adopt::crd::{BETA, Reading, replaced};
 use dapple_plan::adopt::hooks::{self, Edited};
 use dapple_plan::adopt::product::Product;
@@ -20,7 +21,7 @@ use super::rest::{get, is_code, merge, put, refused};
 use crate::install::{apply, find_crd, wait_until_served};
 use crate::writes::client::in_words;
 
-const CRD_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daemonsets.apps.kruise.io";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// How often a write is tried again when somebody else was faster.
 const TRIES: usize = 5;
 /// How long the API server may take to serve the new version.
@@ -47,9 +48,9 @@ pub async fn carry_out(client: &Client, adoption: &Adoption, say: &(dyn Fn(&str)
         edit_hook(client, edited, &product).await?;
     }
     say(&format!("replace the spec of CRD {CRD}"));
-    let ours = our_crd()?;
-    replace_crd(client, &adoption.crd.uid, &ours).await?;
-    wait_until_listed(client).await?;
+    let ours = our_crd(CRD)?;
+    replace_crd(client, (CRD, adoption.crd.uid.as_str()), &ours).await?;
+    wait_until_listed(client, DAEMON_SET.at).await?;
     if adoption.migrates() {
         say("wait until every API server has seen it");
         tokio::time::sleep(SETTLE).await;
@@ -66,12 +67,14 @@ pub async fn carry_out(client: &Client, adoption: &Adoption, say: &(dyn Fn(&str)
     Ok(())
 }
 
-fn our_crd() -> Result<Value, Error> {
-    let is_it = |crd: &Value| crd["metadata"]["name"] == CRD;
-    crds().into_iter().find(is_it).ok_or_else(|| Error::Changed { what: format!("this dapple has no CRD {CRD}") })
+/// dapple's own CRD of this name.
+pub(super) fn our_crd(name: &str) -> Result<Value, Error> {
+    let is_it = |crd: &Value| crd["metadata"]["name"] == name;
+    crds().into_iter().find(is_it).ok_or_else(|| Error::Changed { what: format!("this dapple has no CRD {name}") })
 }
 
-async fn edit_hook(client: &Client, edited: &Edited, product: &Product) -> Result<(), Error> {
+/// Writes a webhook configuration as it is to be.
+pub(super) async fn edit_hook(client: &Client, edited: &Edited, product: &Product) -> Result<(), Error> {
     let (kind, name) = (&edited.kind, &edited.name);
     let (object, path) = (format!("{kind} {name}"), hook_path(kind, name));
     let mut wanted = edited.object.clone();
@@ -100,28 +103,31 @@ async fn edit_hook(client: &Client, edited: &Edited, product: &Product) -> Resul
 }
 
 /// Replaces what the CRD says. Never deletes it: its objects would go with it.
-async fn replace_crd(client: &Client, uid: &str, ours: &Value) -> Result<(), Error> {
+pub(super) async fn replace_crd(client: &Client, (name, uid): (&str, &str), ours: &Value) -> Result<(), Error> {
     for _ in 0..TRIES {
-        let found = find_crd(client, CRD).await?.filter(|crd| crd["metadata"]["uid"] == uid);
+        let found = find_crd(client, name).await?.filter(|crd| crd["metadata"]["uid"] == uid);
         let Some(found) = found else {
-            return Err(Error::Changed { what: format!("CRD {CRD} was deleted or made anew by somebody else") });
+            return Err(Error::Changed { what: format!("CRD {name} was deleted or made anew by somebody else") });
         };
-        match put(client, CRD_PATH, &replaced(&found, ours)).await {
+        match put(client, &format!("{CRDS}/{name}"), &replaced(&found, ours)).await {
             Ok(_) => return Ok(()),
             Err(error) if is_code(&error, 409) => {}
-            Err(error) => return Err(refused(format!("CRD {CRD}"))(error)),
+            Err(error) => return Err(refused(format!("CRD {name}"))(error)),
         }
     }
-    Err(Error::Busy { object: format!("CRD {CRD}") })
+    Err(Error::Busy { object: format!("CRD {name}") })
 }
 
-async fn wait_until_listed(client: &Client) -> Result<(), Error> {
-    let begun = Instant::now();
+/// Waits until the API server lists a kind in the version that dapple stores.
+pub(super) async fn wait_until_listed(client: &Client, at: KindInfo) -> Result<(), Error> {
+    let KindInfo { group, version, plural, .. } = at;
+    let (path, begun) = (format!("/apis/{group}/{version}/{plural}?limit=1"), Instant::now());
     loop {
-        match get(client, "/apis/apps.kruise.io/v1beta1/daemonsets?limit=1").await {
+        match get(client, &path).await {
             Ok(_) => return Ok(()),
             Err(error) if begun.elapsed() > SERVED_WITHIN => {
-                return Err(Error::NotServed { problem: in_words(&error) });
+                let crd = format!("{plural}.{group}");
+                return Err(Error::NotServed { version, crd, problem: in_words(&error) });
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
         }
@@ -167,7 +173,7 @@ async fn forget_older_versions(client: &Client) -> Result<(), Error> {
     for _ in 0..TRIES {
         let version = find_crd(client, CRD).await?.map(|crd| crd["metadata"]["resourceVersion"].clone());
         let patch = json!({"metadata": {"resourceVersion": version}, "status": {"storedVersions": [BETA]}});
-        match merge(client, &format!("{CRD_PATH}/status"), &patch).await {
+        match merge(client, &format!("{CRDS}/{CRD}/status"), &patch).await {
             Ok(_) => return Ok(()),
             Err(error) if is_code(&error, 409) => {}
             Err(error) => return Err(refused(format!("CRD {CRD}"))(error)),
@@ -200,6 +206,11 @@ async fn verify(client: &Client, adoption: &Adoption) -> Result<(), Error> {
     problems.extend(gone.map(|(_, name)| format!("pod {name} is gone")));
     let new = now.iter().filter(|(uid, _)| !adoption.pods.contains_key(*uid));
     problems.extend(new.map(|(_, name)| format!("pod {name} is new")));
+    unchanged(problems)
+}
+
+/// An error if there are problems: what has changed meanwhile.
+pub(super) fn unchanged(mut problems: Vec<String>) -> Result<(), Error> {
     if problems.is_empty() {
         return Ok(());
     }

@@ -17,7 +17,7 @@ use super::trial::try_pods;
 use super::{Error, Standing};
 use crate::install::find_crd;
 
-/// OpenKruise renews its lease every two seconds: one that is the same after this time is not renewed.
+/// Both products renew their leases every two seconds: one that is the same after this time is not renewed.
 const RENEWAL: Duration = Duration::from_secs(5);
 
 /// The webhook configurations of a cluster: kind and plural.
@@ -27,12 +27,12 @@ pub(super) const HOOKS: [(&str, &str); 2] = [
 ];
 
 /// Looks at all that matters. Changes nothing.
-pub async fn look(client: &Client) -> Result<Standing, Error> {
+pub async fn look(client: &Client) -> Result<Standing<Observed>, Error> {
     let Some(crd) = find_crd(client, CRD).await? else { return Ok(Standing::Missing) };
     if is_ours(&crd) && facts(&crd).is_stored_only_as_v1beta1() {
         return Ok(Standing::Ours);
     }
-    let (before, begun) = (leases(client).await?, Instant::now());
+    let (before, begun) = (leases(client, LEASE).await?, Instant::now());
     let selector = format!("&labelSelector={}", SELECTOR.replace('=', "%3D"));
     let deployments = list(client, "/apis/apps/v1/deployments", &selector, Shape::Whole, Some).await;
     let sets = sets(client, &crd).await?;
@@ -49,7 +49,7 @@ pub async fn look(client: &Client) -> Result<Standing, Error> {
         revisions: revisions.map_err(refused("ControllerRevisions"))?,
         pods: pods(client).await?,
         refused: tried,
-        leases: watched(client, before, begun).await?,
+        leases: watched(client, LEASE, before, begun).await?,
         crd,
     };
     Ok(Standing::Open(Box::new(observed)))
@@ -98,7 +98,8 @@ pub(super) async fn hook(client: &Client, kind: &str, name: &str) -> Result<Valu
     Ok(found)
 }
 
-async fn hooks(client: &Client) -> Result<Vec<Value>, Error> {
+/// All webhook configurations, with their kinds.
+pub(super) async fn hooks(client: &Client) -> Result<Vec<Value>, Error> {
     let mut all = Vec::new();
     for (kind, plural) in HOOKS {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}");
@@ -113,14 +114,20 @@ async fn hooks(client: &Client) -> Result<Vec<Value>, Error> {
     Ok(all)
 }
 
-async fn leases(client: &Client) -> Result<Vec<Lease>, Error> {
-    let query = format!("&fieldSelector=metadata.name%3D{LEASE}");
+/// The leases of this name, in all namespaces.
+pub(super) async fn leases(client: &Client, name: &str) -> Result<Vec<Lease>, Error> {
+    let query = format!("&fieldSelector=metadata.name%3D{name}");
     let read = |lease: Value| serde_json::from_value(lease).ok();
     list(client, "/apis/coordination.k8s.io/v1/leases", &query, Shape::Whole, read).await.map_err(refused("Leases"))
 }
 
 /// Looks at the leases again a while later, so that nobody's clock alone decides.
-async fn watched(client: &Client, before: Vec<Lease>, begun: Instant) -> Result<Vec<SeenLease>, Error> {
+pub(super) async fn watched(
+    client: &Client,
+    name: &str,
+    before: Vec<Lease>,
+    begun: Instant,
+) -> Result<Vec<SeenLease>, Error> {
     let is_held = |lease: &Lease| lease.spec.as_ref().is_some_and(|spec| spec.holder_identity.is_some());
     if !before.iter().any(is_held) {
         return Ok(before.into_iter().map(|lease| SeenLease { lease, was_renewed: false }).collect());
@@ -131,5 +138,5 @@ async fn watched(client: &Client, before: Vec<Lease>, begun: Instant) -> Result<
         let known = before.iter().find(|known| known.metadata.uid == lease.metadata.uid);
         SeenLease { was_renewed: known.is_none_or(|known| version(known) != version(&lease)), lease }
     };
-    Ok(leases(client).await?.into_iter().map(seen).collect())
+    Ok(leases(client, name).await?.into_iter().map(seen).collect())
 }

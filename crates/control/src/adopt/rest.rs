@@ -96,6 +96,13 @@ pub(super) async fn dry_run(client: &Client, path: &str, object: &Value) -> Resu
     send(client, request.header(CONTENT_TYPE, "application/json"), body).await
 }
 
+/// What the API server would store of an object after a merge patch. Writes nothing.
+pub(super) async fn dry_merge(client: &Client, path: &str, patch: &Value) -> Result<Value, kube::Error> {
+    let body = serde_json::to_vec(patch).map_err(kube::Error::SerdeError)?;
+    let request = Request::patch(format!("{path}?dryRun=All"));
+    send(client, request.header(CONTENT_TYPE, "application/merge-patch+json"), body).await
+}
+
 /// Sends a request. One that the API server has no time for was not done, so it is sent again: right after its CRD was
 /// changed, a kind is "(re)initializing" for some seconds.
 async fn send(client: &Client, request: http::request::Builder, body: Vec<u8>) -> Result<Value, kube::Error> {
