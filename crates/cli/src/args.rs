@@ -1,5 +1,6 @@
 //! Every command and flag, in one place.
 
+mod adopt;
 mod daemonset;
 mod extender;
 mod tenancy;
@@ -15,6 +16,7 @@ use dapple_control::lease::LENGTHS;
 
 use crate::target::Target;
 
+pub(crate) use adopt::{AdoptArgs, AdoptFamily};
 pub(crate) use daemonset::{
     DryRun, GetArgs, GetOutput, HistoryArgs, RolloutArgs, RolloutCommand, SetArgs, StatusOfArgs, UndoArgs,
 };
@@ -57,7 +59,7 @@ pub(crate) enum Command {
     Get(Box<GetArgs>),
     /// Follow and steer the rollout of a DaemonSet of apps.kruise.io.
     Rollout(Box<RolloutArgs>),
-    /// Take a kind over from another product, with its objects and pods, so that nothing restarts.
+    /// Take kinds over from another product, with their objects and pods, so that nothing restarts.
     ///
     /// Says what it found and what it will do, and refuses while something stands in the way. Ends with 0 if it is done,
     /// or could be (--dry-run), 1 if the answer was no, 2 if it was refused or failed.
@@ -237,31 +239,6 @@ pub(crate) struct ConnectArgs {
     /// Context in the kubeconfig.
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct AdoptArgs {
-    /// The family of APIs to adopt.
-    #[arg(value_enum)]
-    pub(crate) family: AdoptFamily,
-    /// Say what was found and what would be done, and change nothing.
-    #[arg(long, conflicts_with = "yes")]
-    pub(crate) dry_run: bool,
-    /// Do not ask.
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Adopt objects too whose pods dapple would replace, since their revisions do not say what they say.
-    #[arg(long)]
-    pub(crate) allow_restarts: bool,
-    #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-}
-
-/// Families that another product may serve under the same names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum AdoptFamily {
-    /// DaemonSets of OpenKruise.
-    Daemonset,
 }
 
 #[derive(Debug, Args)]

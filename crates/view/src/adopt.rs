@@ -1,9 +1,11 @@
 //! What `dapple adopt` found, will do, and cannot do yet.
 
+pub mod pool;
+
 use std::fmt::{self, Display};
 
 use dapple_plan::adopt::product::{Holder, Workload};
-use dapple_plan::adopt::{Adoption, CRD};
+use dapple_plan::adopt::{Adoption, CRD, Refusal};
 
 use crate::paint::{Tone, count, harmless, paint};
 
@@ -22,34 +24,59 @@ impl Display for AdoptView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Adoption { crd, workloads, holders, is_listed, sets, pods, revisions, hooks, notes, refusals } =
             self.adoption;
-        let heading = |text: &str| paint(text, Tone::Heading, self.colour);
-        writeln!(f, "{}", heading(&format!("CRD {CRD} at {}", self.server)))?;
-        let mut line = |name: &str, text: &str| writeln!(f, "  {name:<11} {}", harmless(text));
-        line("served by", &or(crd.served_by.join("; "), "nobody who says so"))?;
-        line("stored as", &or(crd.stored.join(", "), "nothing"))?;
-        line("conversion", &crd.conversion)?;
+        let mut report = Report { f, colour: self.colour };
+        report.heading(&format!("CRD {CRD} at {}", self.server))?;
+        report.line("served by", &or(crd.served_by.join("; "), "nobody who says so"))?;
+        report.line("stored as", &or(crd.stored.join(", "), "nothing"))?;
+        report.line("conversion", &crd.conversion)?;
         let objects =
             [count(sets.len(), "DaemonSet"), count(pods.len(), "pod"), count(*revisions, "ControllerRevision")];
-        line("objects", &if *is_listed { objects.join(", ") } else { "cannot be listed".to_owned() })?;
+        report.line("objects", &if *is_listed { objects.join(", ") } else { "cannot be listed".to_owned() })?;
         let parts = workloads.iter().map(shown_workload).chain(holders.iter().map(shown_holder));
-        line("controller", &or(parts.collect::<Vec<_>>().join("; "), "none found"))?;
+        report.line("controller", &or(parts.collect::<Vec<_>>().join("; "), "none found"))?;
         let names: Vec<String> = hooks.iter().map(|edited| format!("{} {}", edited.kind, edited.name)).collect();
-        line("webhooks", &or(names.join(", "), "none for DaemonSets"))?;
+        report.line("webhooks", &or(names.join(", "), "none for DaemonSets"))?;
+        report.outcome(&self.adoption.steps(), notes, refusals)
+    }
+}
 
-        writeln!(f, "\n{}", heading("What will be done"))?;
-        for (index, step) in self.adoption.steps().iter().enumerate() {
-            writeln!(f, "  {}. {}", index + 1, harmless(step))?;
+/// What the reports of all families have in common.
+struct Report<'a, 'b> {
+    f: &'a mut fmt::Formatter<'b>,
+    colour: bool,
+}
+
+impl Report<'_, '_> {
+    fn heading(&mut self, text: &str) -> fmt::Result {
+        writeln!(self.f, "{}", paint(text, Tone::Heading, self.colour))
+    }
+
+    /// A heading with an empty line before it.
+    fn section(&mut self, text: &str) -> fmt::Result {
+        writeln!(self.f)?;
+        self.heading(text)
+    }
+
+    fn line(&mut self, name: &str, text: &str) -> fmt::Result {
+        writeln!(self.f, "  {name:<11} {}", harmless(text))
+    }
+
+    /// What will be done, what is worth knowing, and what stands in the way.
+    fn outcome(&mut self, steps: &[String], notes: &[String], refusals: &[Refusal]) -> fmt::Result {
+        self.section("What will be done")?;
+        for (index, step) in steps.iter().enumerate() {
+            writeln!(self.f, "  {}. {}", index + 1, harmless(step))?;
         }
         for (title, lines, tone) in [
-            ("Good to know", notes.clone(), Tone::Warning),
+            ("Good to know", notes.to_vec(), Tone::Warning),
             ("Stands in the way", refusals.iter().map(ToString::to_string).collect(), Tone::Bad),
         ] {
             if lines.is_empty() {
                 continue;
             }
-            writeln!(f, "\n{}", heading(title))?;
+            self.section(title)?;
             for line in lines {
-                writeln!(f, "  - {}", paint(&line, tone, self.colour))?;
+                writeln!(self.f, "  - {}", paint(&line, tone, self.colour))?;
             }
         }
         Ok(())

@@ -50,7 +50,8 @@ fn crds_prints_what_is_checked_in() {
 fn every_shell_has_a_completion() {
     for shell in ["bash", "zsh", "fish"] {
         let output = dapple(&["completion", shell]);
-        assert!(output.status.success() && text(&output.stdout).contains("manager"), "{shell}");
+        let script = text(&output.stdout);
+        assert!(output.status.success() && script.contains("manager") && script.contains("yurtappsets"), "{shell}");
     }
 }
 
@@ -85,7 +86,10 @@ fn bad_input_is_named() {
         (vec!["rollout", "history", "ds/x", "--kubeconfig", missing], vec!["missing.yaml"]),
         (vec!["get", "pods"], vec!["pods", "not served"]),
         (vec!["get", "ds", "x", "-A"], vec!["--all-namespaces"]),
-        (vec!["adopt", "group"], vec!["group", "daemonset"]),
+        (vec!["adopt", "group"], vec!["group", "daemonset", "pool"]),
+        (vec!["adopt", "pool", "--kinds", "teapots"], vec!["teapots", "nodepools, yurtappsets, yurtappdaemons"]),
+        (vec!["adopt", "pool", "--kinds", "np,yas", "--kubeconfig", missing], vec!["missing.yaml"]),
+        (vec!["adopt", "daemonset", "--kinds", "np", "--kubeconfig", missing], vec!["--kinds", "`dapple adopt pool`"]),
         (vec!["adopt", "daemonset", "--kubeconfig", missing], vec!["missing.yaml"]),
         (vec!["tenancy", "check", "--kubeconfig", missing], vec!["missing.yaml"]),
         (vec!["tenancy", "check", "--tenant-label", "a'b"], vec!["--tenant-label", "dapple.dev/tenant"]),

@@ -15,6 +15,7 @@ async fn a_refusal_of_the_api_server_is_told_in_its_own_words() {
         "message": message, "details": {"kind": "daemonsets"}});
     let paths = [
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/daemonsets.apps.kruise.io",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodepools.apps.openyurt.io",
         "/apis/apps.kruise.io/v1beta1/namespaces/edge/daemonsets",
         "/api/v1/namespaces/dapple-system",
         "/apis/coordination.k8s.io/v1/namespaces/dapple-system/leases/dapple-manager",
@@ -31,6 +32,7 @@ async fn a_refusal_of_the_api_server_is_told_in_its_own_words() {
         &["down", "--cluster", "--yes"],
         &["tenancy", "check"],
         &["adopt", "daemonset", "--dry-run"],
+        &["adopt", "pool", "--dry-run"],
     ] {
         let output = dapple(&[words, &["--kubeconfig", kubeconfig.to_str().unwrap()]].concat());
         let said = text(&output.stderr);
