@@ -20,7 +20,7 @@ fn adopt(kubeconfig: &Path, flags: &[&str]) -> Output {
 }
 
 /// What it printed, after it ended as it should.
-fn ended(output: &Output, code: i32, parts: &[&str]) -> String {
+pub(crate) fn ended(output: &Output, code: i32, parts: &[&str]) -> String {
     let said = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{said}");
     for part in parts {
@@ -59,7 +59,7 @@ async fn revisions(client: &Client) -> BTreeMap<String, (Value, Value)> {
     all["items"].as_array().unwrap().iter().map(seen).collect()
 }
 
-async fn start_manager(cluster: &dapple_testbed::Cluster, client: &Client) -> Manager {
+pub(crate) async fn start_manager(cluster: &dapple_testbed::Cluster, client: &Client) -> Manager {
     let kubeconfig = cluster.kubeconfig_for(MANAGER_USER, &[]).await.unwrap();
     let manager = Manager::start(&kubeconfig, cluster.dir().join("manager.log"));
     leads(client, &manager).await;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod adopt;
+mod adopt_pools;
 mod authors;
 mod bursts;
 mod commands;
@@ -14,6 +15,7 @@ mod imports;
 mod lease;
 mod newer;
 mod openkruise;
+mod openyurt;
 mod overriders;
 mod plan;
 mod plan_groups;

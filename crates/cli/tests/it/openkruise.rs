@@ -64,7 +64,7 @@ pub(crate) async fn patch(client: &Client, path: &str, patch: &Value) -> Value {
 }
 
 /// An object of the data without what the API server gives it, and with the UIDs that its owners have here.
-fn anew(object: &Value, owners: &BTreeMap<String, String>) -> Value {
+pub(crate) fn anew(object: &Value, owners: &BTreeMap<String, String>) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().unwrap();
     for field in ["uid", "resourceVersion", "creationTimestamp", "generation"] {
