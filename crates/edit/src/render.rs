@@ -159,13 +159,18 @@ pub fn render_plain(kind: Document, base: &Value, edits: &[&Edit]) -> Result<(Va
 
 /// As [`render_plain`], where nobody asks for the hash: it takes longer than the rest.
 pub fn render_unnamed(kind: Document, base: &Value, edits: &[&Edit]) -> Result<Value, EditError> {
+    render_warned(kind, base, edits).map(|(document, _)| document)
+}
+
+/// As [`render_unnamed`], with what is probably not meant.
+pub fn render_warned(kind: Document, base: &Value, edits: &[&Edit]) -> Result<(Value, Vec<Warning>), EditError> {
     let mut document = base.clone();
-    let mut references = References::default();
+    let (mut references, mut warnings) = (References::default(), Vec::new());
     for edit in edits {
-        edit.apply(kind, &mut document, &mut references)?;
+        warnings.extend(edit.apply(kind, &mut document, &mut references)?);
     }
     references.check(kind, &mut document)?;
-    Ok(document)
+    Ok((document, warnings))
 }
 
 /// The name of a document: the first 16 digits of the SHA-256 of its canonical JSON.

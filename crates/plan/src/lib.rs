@@ -16,6 +16,7 @@ pub mod inplace;
 pub mod mutant;
 pub mod native;
 pub mod node;
+pub mod operations;
 pub mod overrides;
 pub mod overriding;
 pub mod partition;

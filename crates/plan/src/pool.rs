@@ -23,6 +23,7 @@ pub mod learned;
 pub mod leaving;
 mod naming;
 pub mod pods;
+pub mod put_back;
 pub mod removal;
 pub mod repair;
 pub mod replacement;

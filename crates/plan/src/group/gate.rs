@@ -6,6 +6,7 @@ use super::binding::Pair;
 use super::placing::{GATE, PodRule};
 use super::standing::is_gated;
 use crate::node::Labels;
+use crate::operations::replace;
 
 /// Annotation of a pod that an edition has made before its group was decided: the group that it was made for, and what tells this
 /// pod from others that were asked about then. A new pod has no UID yet, and mostly no name. Also of a pod that is changed where it
@@ -82,7 +83,7 @@ pub fn gated(mut pod: Value) -> Value {
 /// differ.
 #[must_use]
 pub fn patch_made(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Value> {
-    let mut operations = replace(pod, made);
+    let mut operations = replace(pod, made, &MADE);
     operations.extend(patch(made, Applicant::Of(application)));
     operations
 }
@@ -90,22 +91,13 @@ pub fn patch_made(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Va
 /// As [`patch_made`], of a pod that need not wait.
 #[must_use]
 pub fn patch_ungated(pod: &Value, made: &Value, application: &dyn Labels) -> Vec<Value> {
-    let mut operations = replace(pod, made);
+    let mut operations = replace(pod, made, &MADE);
     operations.extend(copy_labels(made, application));
     operations
 }
 
-fn replace(pod: &Value, made: &Value) -> Vec<Value> {
-    let mut operations = Vec::new();
-    for path in ["/metadata/labels", "/metadata/annotations", "/spec"] {
-        match (pod.pointer(path), made.pointer(path)) {
-            (before, after) if before == after => {}
-            (_, Some(after)) => operations.push(json!({"op": "add", "path": path, "value": after})),
-            (_, None) => operations.push(json!({"op": "remove", "path": path})),
-        }
-    }
-    operations
-}
+/// The parts of a pod that an edition may make others.
+const MADE: [&str; 3] = ["/metadata/labels", "/metadata/annotations", "/spec"];
 
 /// Gives a pod those of the four labels of its application that it lacks. What it has by its template stays: its owner may
 /// select on it, and would make another pod for one that it has lost.

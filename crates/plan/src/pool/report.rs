@@ -18,7 +18,7 @@ pub const SYNCED: &str = "Synced";
 
 /// So long may a message of a pool be.
 const LONGEST_MESSAGE: usize = 200;
-/// So many pools are named in a message.
+/// So many pools, or other things, are named in a message.
 const NAMED: usize = 3;
 
 /// A condition: its type, whether it holds, a reason and a message.
@@ -257,10 +257,10 @@ fn synced(status: &ApplicationStatus, facts: &Facts<'_>, failures: &[String]) ->
     (SYNCED, true, "Synced", "Nothing is wrong.".to_owned())
 }
 
-fn named(pools: &[String]) -> String {
-    let more = pools.len().saturating_sub(NAMED);
+pub(super) fn named(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
     let others = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{others}", pools[..pools.len().min(NAMED)].join(", "))
+    format!("{}{others}", names[..names.len().min(NAMED)].join(", "))
 }
 
 /// A condition, which keeps its time while it stays as it is.

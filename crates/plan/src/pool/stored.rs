@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::workload::{Rendered, declared_replicas, put};
 
 /// The annotation of a template by which people have its pods made anew.
-const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Annotations of a workload that say nothing of what it should be.
 const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
@@ -212,7 +212,7 @@ pub fn merge_patch(from: &Value, to: &Value) -> Value {
 }
 
 /// What a workload's template means, without the revision that it names.
-fn template_of(workload: &Value, kind: Document) -> Value {
+pub(super) fn template_of(workload: &Value, kind: Document) -> Value {
     let mut template = kind.template(workload).cloned().unwrap_or_default();
     if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
         labels.remove(POOL_REVISION_LABEL);
@@ -221,7 +221,7 @@ fn template_of(workload: &Value, kind: Document) -> Value {
 }
 
 /// What a workload's spec means, without its template and the number of its pods.
-fn spec_of(workload: &Value, kind: Document) -> Map<String, Value> {
+pub(super) fn spec_of(workload: &Value, kind: Document) -> Map<String, Value> {
     let mut spec = workload["spec"].as_object().cloned().unwrap_or_default();
     spec.remove("template");
     spec.remove("replicas");
@@ -239,15 +239,15 @@ fn notes_aside(workload: &Value, part: &str) -> Map<String, Value> {
     map
 }
 
-fn text_at<'a>(workload: &'a Value, part: &str, key: &str) -> Option<&'a str> {
+pub(super) fn text_at<'a>(workload: &'a Value, part: &str, key: &str) -> Option<&'a str> {
     workload["metadata"][part].get(key)?.as_str()
 }
 
-fn pointer(path: &[&str]) -> String {
+pub(super) fn pointer(path: &[&str]) -> String {
     path.iter().map(|field| format!("/{}", field.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-fn keys<'a>(one: &'a Map<String, Value>, other: &'a Map<String, Value>) -> impl Iterator<Item = &'a String> {
+pub(super) fn keys<'a>(one: &'a Map<String, Value>, other: &'a Map<String, Value>) -> impl Iterator<Item = &'a String> {
     one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)))
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 const DEPLOYMENT: Document = Document::Deployment;
 
 fn rendered(workload: Value) -> Rendered {
-    Rendered { document: DEPLOYMENT, workload: Arc::new(workload), hash: Arc::from("hash"), targets: Vec::new() }
+    let workload = Arc::new(workload);
+    Rendered { document: DEPLOYMENT, workload, hash: Arc::from("hash"), targets: Vec::new(), unused: Vec::new() }
 }
 
 fn rendering() -> Value {

@@ -10,10 +10,10 @@ use dapple_api::pool::{
 };
 use dapple_api::selector::{Selector, SelectorError};
 use dapple_edit::document::Document;
-use dapple_edit::edit::{Edit, EditError};
+use dapple_edit::edit::{Edit, EditError, Warning};
 use dapple_edit::meaning::meaning;
 use dapple_edit::pool::{edits, needed_targets, own_edits, placing_edits};
-use dapple_edit::render::{canonical, hash, render_unnamed};
+use dapple_edit::render::{self, Origin, canonical, hash, render_warned};
 use serde_json::{Map, Value, json};
 
 use super::learned::Target;
@@ -38,6 +38,8 @@ pub struct Rendered {
     pub hash: Arc<str>,
     /// What replacements have its pods refer to and these do not start without.
     pub targets: Vec<Target>,
+    /// Items of the replacement whose source nothing refers to.
+    pub unused: Vec<Warning>,
 }
 
 /// Why a pool cannot be given anything.
@@ -81,7 +83,7 @@ pub fn render(
         spec.insert("revisionHistoryLimit".to_owned(), limit.into());
     }
     let all = pool_edits(application, version, pool, taints)?;
-    let mut workload = render_unnamed(document, &base, &all.iter().collect::<Vec<_>>())?;
+    let (mut workload, unused) = render_warned(document, &base, &all.iter().collect::<Vec<_>>())?;
     if meaning(document, &workload)["spec"]["selector"] != meaning(document, &base)["spec"]["selector"] {
         return Err(Unrendered::SelectorPatched);
     }
@@ -90,7 +92,17 @@ pub fn render(
     let targets = targets.map(|(kind, name)| Target { kind, name }).collect();
     let hash = Arc::from(hash(&meaning(document, &workload)));
     put(&mut workload, &["metadata", "annotations", RENDERED], json!(*hash));
-    Ok(Rendered { document, workload: Arc::new(workload), hash, targets })
+    Ok(Rendered { document, workload: Arc::new(workload), hash, targets, unused })
+}
+
+/// Who set what a pool gets, of every field that is not as in the template.
+pub(super) fn origins(application: &Application, version: &Version, pool: &str, taints: &[Taint]) -> Vec<Origin> {
+    let rendering = || {
+        let (document, base) = version.base()?;
+        let all = pool_edits(application, version, pool, taints).ok()?;
+        render::render(document, &base, &all.iter().collect::<Vec<_>>()).ok()
+    };
+    rendering().map(|rendering| rendering.origins).unwrap_or_default()
 }
 
 /// The edits for a pool, in the order in which they apply: its place and patch, then replacements.
