@@ -13,6 +13,7 @@ use crate::fate::Update;
 use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
+pub mod admission;
 pub mod application;
 pub mod attributes;
 pub mod change;
@@ -32,6 +33,7 @@ pub mod revision;
 pub mod rollout;
 pub mod status;
 pub mod stored;
+pub mod unused;
 pub mod version;
 pub mod workload;
 

@@ -1,9 +1,11 @@
 //! What a YurtAppConfigurationReplacement says of itself: its status without conditions, and its one condition.
 
 use dapple_api::pool::{PoolState, PoolStatus, ReplacementStatus, SubjectKind};
+use dapple_edit::edit::Warning;
 
 use super::application::{Decision, Seat};
-use super::report::{Found, READY, waits_for};
+use super::report::{Found, READY, named, waits_for};
+use super::unused::unused_in;
 use super::version::InForce;
 
 /// Of the one that counts: how many pools of the application it is for, and how they are.
@@ -26,7 +28,7 @@ pub fn in_force(in_force: &InForce, decision: &Decision) -> (ReplacementStatus, 
         pools_failed: failed,
         ..ReplacementStatus::default()
     };
-    let found = match (matched.len(), waiting, failed) {
+    let (kind, is_so, reason, text) = match (matched.len(), waiting, failed) {
         (0, ..) => (READY, false, "NoPools", "The application has none of the pools that it names.".to_owned()),
         (_, _, 1..) => {
             let first = matched.iter().find(|pool| pool.state == PoolState::Failed);
@@ -43,7 +45,16 @@ pub fn in_force(in_force: &InForce, decision: &Decision) -> (ReplacementStatus, 
         }
         (all, ..) => (READY, true, "InEffect", format!("It is in effect in {all} pools.")),
     };
-    (told, found)
+    (told, (kind, is_so, reason, text + &without_effect(&unused_in(in_force, &decision.seats))))
+}
+
+/// Names items that change nothing in any pool that they are for.
+fn without_effect(unused: &[Warning]) -> String {
+    if unused.is_empty() {
+        return String::new();
+    }
+    let items: Vec<String> = unused.iter().map(|item| format!("{}: {}", item.source.rule, item.text)).collect();
+    format!(" Items that change nothing: {}.", named(&items))
 }
 
 /// Of one whose application is not there.
@@ -76,7 +87,18 @@ fn changes_nothing(reason: &'static str, text: String) -> (ReplacementStatus, Fo
 
 #[cfg(test)]
 mod tests {
+    use dapple_edit::edit::Source;
+
     use super::*;
+
+    #[test]
+    fn items_that_change_nothing_are_named() {
+        assert_eq!(without_effect(&[]), "");
+        let source = Source { object: "o".to_owned(), rule: "replacements[0].items[1]".to_owned() };
+        let unused = Warning { source, text: "nothing refers to it".to_owned() };
+        let text = without_effect(&[unused]);
+        assert_eq!(text, " Items that change nothing: replacements[0].items[1]: nothing refers to it.");
+    }
 
     #[test]
     fn one_that_changes_nothing_says_why() {
