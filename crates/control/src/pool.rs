@@ -16,6 +16,7 @@ use crate::worker::started;
 
 mod adder;
 mod apps;
+mod blueprints;
 mod cache;
 mod execution;
 mod fights;
@@ -27,6 +28,7 @@ mod standings;
 mod status;
 mod subscribe;
 
+pub use blueprints::Blueprints;
 pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 

@@ -43,6 +43,7 @@ use explain::{Changers, Said};
 use io::Io;
 use learn::Sought;
 use observe::{Situation, View};
+pub(super) use observe::{addressed, asked, in_force, plain};
 pub(super) use replacements::tell_unserved;
 use replacements::{Paced, tell_of_application, tell_without_subject};
 use tell::Told;

@@ -206,6 +206,12 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// What controls a workload.
+    pub(super) fn of(workload: &Value) -> Option<Self> {
+        let owners = serde_json::from_value::<Vec<Self>>(workload["metadata"]["ownerReferences"].clone());
+        owners.unwrap_or_default().into_iter().find(|owner| owner.controller)
+    }
+
     /// Whether it is an application of this kind.
     pub(super) fn is(&self, kind: KindInfo) -> bool {
         self.kind == kind.kind && self.api_version.split_once('/').is_some_and(|(group, _)| group == kind.group)
@@ -232,8 +238,7 @@ impl Cached for Workload {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
             }
         }
-        let owners = serde_json::from_value::<Vec<Owner>>(object["metadata"]["ownerReferences"].clone());
-        let owner = owners.unwrap_or_default().into_iter().find(|owner| owner.controller);
+        let owner = Owner::of(&object);
         let pool = object["metadata"]["labels"][POOL_NAME_LABEL].as_str().unwrap_or_default().to_owned();
         Self { meta, pool, owner, object: Arc::new(object) }
     }

@@ -19,6 +19,7 @@ use super::super::cache::BY_POOL;
 use super::super::kept::{ApplicationSpec, Kept, Workload};
 use super::super::{Pool, Replacement};
 use super::io::{Io, WorkloadKind};
+use crate::caches::Subscription;
 use crate::slim::{Key, Revision};
 
 /// What is known of an application.
@@ -70,13 +71,10 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
     } else if is_lost() {
         return Situation::Unknown("a replacement of its namespace cannot be read, and may be its own".to_owned());
     }
-    let (mut counted, astray) = addressed(io, &kept.meta.key);
+    let (mut counted, astray) = addressed::<S>(&io.replacements, &kept.meta.key);
     let others = counted.split_off(counted.len().min(1));
     let replacement = counted.pop();
-    let in_force = replacement
-        .as_ref()
-        .map(|known| InForce { name: known.meta.key.name.to_string(), replacements: Vec::clone(&known.replacements) });
-    let version = kept.spec.version(in_force);
+    let version = kept.spec.version(replacement.as_deref().map(in_force));
     let Some((document, _)) = version.base() else {
         let text = "spec.workloadTemplate must have one of deploymentTemplate and statefulSetTemplate";
         return Situation::Unknown(text.to_owned());
@@ -95,7 +93,7 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
     if !are_seen || !io.applications.caught_up(&kept.meta.key) {
         return Situation::Behind;
     }
-    let pools = match asked(io, &version) {
+    let pools = match asked(&io.pools, &version) {
         Ok(pools) => pools,
         Err(reason) => return Situation::Unknown(reason),
     };
@@ -153,14 +151,23 @@ fn existing(known: &Workload) -> Existing {
     Existing { pool: known.pool.clone(), object: known.object.clone(), is_autoscaled: false, is_others_doing: false }
 }
 
-fn plain(known: &Revision) -> revision::Revision {
+/// A revision as decisions know it.
+pub(in crate::pool) fn plain(known: &Revision) -> revision::Revision {
     let name = known.meta.key.name.to_string();
     revision::Revision { name, number: number_of(known.number), data: known.data.clone() }
 }
 
+/// A replacement that counts, as decisions know it.
+pub(in crate::pool) fn in_force(known: &Replacement) -> InForce {
+    InForce { name: known.meta.key.name.to_string(), replacements: Vec::clone(&known.replacements) }
+}
+
 /// The replacements for an application, the oldest first: that one counts. And those for one of this name in another namespace.
-pub(super) fn addressed<S: ApplicationSpec>(io: &Io<S>, key: &Key) -> (Vec<Arc<Replacement>>, Vec<Arc<Replacement>>) {
-    let mut all = io.replacements.in_namespace(&key.namespace);
+pub(in crate::pool) fn addressed<S: ApplicationSpec>(
+    known: &Subscription<Replacement>,
+    key: &Key,
+) -> (Vec<Arc<Replacement>>, Vec<Arc<Replacement>>) {
+    let mut all = known.in_namespace(&key.namespace);
     all.retain(|known| known.subject.kind == S::SUBJECT && *known.subject.name == *key.name);
     all.sort_by_key(|known| (known.created.as_ref().map(|time| time.0), known.meta.key.name.clone()));
     let is_here =
@@ -169,7 +176,7 @@ pub(super) fn addressed<S: ApplicationSpec>(io: &Io<S>, key: &Key) -> (Vec<Arc<R
 }
 
 /// The pools that an application should be in.
-fn asked<S: ApplicationSpec>(io: &Io<S>, version: &Version) -> Result<Vec<AskedPool>, String> {
+pub(in crate::pool) fn asked(known: &Subscription<Pool>, version: &Version) -> Result<Vec<AskedPool>, String> {
     let selector = match &version.pools {
         Pools::Named(topology) => {
             let pools = topology.pools.iter().map(|pool| AskedPool { name: pool.name.clone(), taints: Vec::new() });
@@ -177,16 +184,16 @@ fn asked<S: ApplicationSpec>(io: &Io<S>, version: &Version) -> Result<Vec<AskedP
         }
         Pools::Selected(selector) => selector.as_ref(),
     };
-    if !io.pools.is_known() {
+    if !known.is_known() {
         return Err("it is not known which NodePools there are: nothing is done".to_owned());
     }
     let selector =
         selector.map(Selector::new).transpose().map_err(|error| format!("spec.nodepoolSelector: {error}"))?;
     let is_selected = |pool: &Arc<Pool>| {
-        let is_readable = !io.pools.is_malformed(&pool.meta.key);
+        let is_readable = !known.is_malformed(&pool.meta.key);
         is_readable && selector.as_ref().is_some_and(|selector| selector.matches(|key| pool.labels.get(key)))
     };
-    let selected = io.pools.all().into_iter().filter(is_selected);
+    let selected = known.all().into_iter().filter(is_selected);
     Ok(selected
         .map(|pool| AskedPool { name: pool.meta.key.name.to_string(), taints: pool.spec.taints.clone() })
         .collect())

@@ -84,7 +84,7 @@ pub(super) async fn tell_without_subject<S: ApplicationSpec>(
     if !io.applications.is_known() {
         return Ok(None);
     }
-    let (found, strays) = addressed(io, key);
+    let (found, strays) = addressed::<S>(&io.replacements, key);
     let mut all: Vec<Saying> = found.into_iter().map(|known| (known, no_subject(S::SUBJECT, &key.name))).collect();
     all.extend(told_astray(&strays));
     tell((&io.client, &io.replacements), all, paced, now).await
