@@ -10,10 +10,10 @@
 //! Nothing else is ever asked about: no deletion but that one, no status, no change that leaves the spec as it is (such as
 //! the end of a finalizer), and no DaemonSet of kube-system or of dapple's own namespace, which may have to be there
 //! before dapple can run. The kinds are all our own, so no other workload of the cluster waits for us; pods and workloads
-//! where somebody asks for policies are the matter of [`crate::gate`].
+//! where somebody asks for policies are the matter of [`crate::gate`], workloads of applications in pools that of [`crate::pool`].
 
 use dapple_api::crd::{MANAGED_BY, MANAGED_BY_LABEL};
-use dapple_api::kinds::{self, OwnKind};
+use dapple_api::kinds::{self, KindInfo, OwnKind};
 use serde_json::{Value, json};
 
 /// The ValidatingWebhookConfiguration for DaemonSets.
@@ -24,6 +24,8 @@ pub const VALIDATING_CONFIGURATION: &str = "dapple-validator";
 pub const MUTATING_CONFIGURATION: &str = "dapple-defaults";
 /// The MutatingWebhookConfiguration by which pods are put behind the gate.
 pub const GATE_CONFIGURATION: &str = "dapple-group-gate";
+/// The MutatingWebhookConfiguration by which stray edits of workloads in pools are put back.
+pub const POOL_CONFIGURATION: &str = "dapple-pool-workloads";
 /// Where versions are converted.
 pub const CONVERT: &str = "/convert";
 
@@ -214,9 +216,32 @@ pub fn configurations(hooks: &[Hook], reach: &Reach, bundle: &str, namespace: &s
     names.iter().map(|name| configuration(name, hooks_of(name))).collect()
 }
 
+/// A webhook that changes objects of others, and that nothing relies on: while nobody answers they are taken as they are.
+pub(crate) fn ignored(name: &str, client_config: Value, rules: &Value) -> Value {
+    json!({
+        "name": name,
+        "clientConfig": client_config,
+        "rules": rules,
+        "failurePolicy": "Ignore",
+        "matchPolicy": "Equivalent",
+        "objectSelector": {},
+        "sideEffects": "None",
+        "timeoutSeconds": 2,
+        "admissionReviewVersions": ["v1"],
+        "reinvocationPolicy": "Never",
+    })
+}
+
+/// Objects of a kind, but no part of them such as the status.
+pub(crate) fn rule(kind: KindInfo, operations: &[&str]) -> Value {
+    json!({"apiGroups": [kind.group], "apiVersions": [kind.version], "operations": operations,
+        "resources": [kind.plural], "scope": "Namespaced"})
+}
+
 /// A configuration of dapple's with these hooks.
 pub(crate) fn configuration(name: &str, hooks: Vec<Value>) -> Value {
-    let kind = if [MUTATING_CONFIGURATION, GATE_CONFIGURATION].contains(&name) { "Mutating" } else { "Validating" };
+    let mutating = [MUTATING_CONFIGURATION, GATE_CONFIGURATION, POOL_CONFIGURATION];
+    let kind = if mutating.contains(&name) { "Mutating" } else { "Validating" };
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": format!("{kind}WebhookConfiguration"),
@@ -228,7 +253,7 @@ pub(crate) fn configuration(name: &str, hooks: Vec<Value>) -> Value {
 /// All that may be registered. Only kinds and names matter.
 pub(crate) fn registered() -> Vec<Value> {
     let mut all = configurations(&[], &Reach::Url(String::new()), "", "");
-    all.push(configuration(GATE_CONFIGURATION, Vec::new()));
+    all.extend([GATE_CONFIGURATION, POOL_CONFIGURATION].map(|name| configuration(name, Vec::new())));
     all
 }
 

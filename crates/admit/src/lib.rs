@@ -12,6 +12,8 @@ pub mod gate;
 pub mod hooks;
 pub mod install;
 pub mod memory;
+pub mod own_name;
+pub mod pool;
 pub mod prove;
 pub mod register;
 pub mod requests;
@@ -42,6 +44,7 @@ use crate::gate::Gate;
 use crate::gate::placer::Placer;
 use crate::gate::registration::{GateRegistration, Parts};
 use crate::hooks::Reach;
+use crate::pool::Workloads;
 use crate::register::{Registrar, Source};
 use crate::routes::{Judges, routes};
 use crate::serve::{LIMITS, Server};
@@ -67,6 +70,8 @@ pub struct Options {
     pub lease: String,
     /// Whether this process serves node groups, and so may put pods behind their gate.
     pub serves_groups: bool,
+    /// Whether it serves applications in pools, and so may put back what others change of their workloads.
+    pub serves_pools: bool,
 }
 
 /// Webhooks that are listened for, and not answered yet.
@@ -84,23 +89,15 @@ impl Webhooks {
 
     /// Serves beside the controllers of a manager, until it is stopped and nobody is left waiting.
     pub async fn run(self, shared: Shared) {
-        let Options { listen, reach, source, callers, namespace, lease, serves_groups } = self.options;
+        let Options { listen, reach, source, callers, namespace, lease, serves_groups, serves_pools } = self.options;
         shared.readiness.note(PART, false);
         let stop = shared.stop.clone();
         // Who does not know what is around must not judge: without it nothing is served, and the process is not ready.
         let life = stop.child_token();
         let known = Arc::new(Surroundings::start(&shared.caches, &life));
         let asked = Arc::new(Notify::new());
-        let wake = asked.clone();
-        let gatekeeper = serves_groups.then(|| {
-            Arc::new(Gatekeeper::start(
-                &shared.caches,
-                &life,
-                (shared.plain.clone(), shared.env.clone()),
-                &namespace,
-                move || wake.notify_one(),
-            ))
-        });
+        let gatekeeper = serves_groups.then(|| gatekeeper(&shared, &life, &namespace, asked.clone()));
+        let workloads = serves_pools.then(|| Arc::new(Workloads::start(&shared, &life)));
         let gate = Arc::new(GateRegistration::new(Parts {
             plain: shared.plain.clone(),
             guarded: shared.guarded.clone(),
@@ -110,7 +107,8 @@ impl Webhooks {
             gatekeeper: gatekeeper.clone(),
             asked,
         }));
-        let registrar = Arc::new(Registrar::new(&shared, namespace.clone(), reach, source, gate.clone()));
+        let own = workloads.as_ref().map(|known| known.own.clone());
+        let registrar = Arc::new(Registrar::new(&shared, namespace.clone(), reach, source, gate.clone(), own));
         let identity = registrar.identity.clone();
         registrar.prepare(&stop).await;
         tokio::select! { biased; () = life.cancelled() => {}, () = known.read_once() => {} }
@@ -128,11 +126,14 @@ impl Webhooks {
                 metrics: shared.metrics.clone(),
             }))
         });
-        let judges = Arc::new(Judges::new(asker, known, shared.metrics.clone()));
+        let blueprints = workloads.as_ref().map(|known| known.blueprints.clone());
+        let judges = Arc::new(Judges::new(asker, known, blueprints, shared.metrics.clone()));
         let address = self.listener.local_addr().unwrap_or(listen);
         let reading = callers.clone().map(|callers| tokio::spawn(callers.keep()));
         let server = Server { identity, callers, limits: LIMITS, metrics: shared.metrics.clone() };
-        let serving = server.run(self.listener, routes(judges).merge(gated.unwrap_or_default()), life.clone());
+        let of_pools = workloads.map(pool::routes);
+        let all = routes(judges).merge(gated.unwrap_or_default()).merge(of_pools.unwrap_or_default());
+        let serving = server.run(self.listener, all, life.clone());
         info!(%address, "webhooks are served");
         shared.readiness.note(PART, true);
         let keeping = tokio::spawn(registrar.run(stop.clone()));
@@ -149,6 +150,12 @@ impl Webhooks {
         keeping.abort();
         reading.into_iter().for_each(|reading| reading.abort());
     }
+}
+
+/// What is known of what asks for policies. `asked` is notified of every change of that.
+fn gatekeeper(shared: &Shared, life: &CancellationToken, namespace: &str, asked: Arc<Notify>) -> Arc<Gatekeeper> {
+    let clients = (shared.plain.clone(), shared.env.clone());
+    Arc::new(Gatekeeper::start(&shared.caches, life, clients, namespace, move || asked.notify_one()))
 }
 
 /// Ends the process, to be started anew, if webhooks end though it was not asked to stop: what they go by has broken, and API

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dapple_api::crd::is_ours;
-use dapple_api::kinds::{self, OwnKind};
+use dapple_api::kinds::{self, KindInfo, OwnKind};
 use dapple_control::families::GROUP;
 use dapple_control::install::find_crd;
 use dapple_control::manager::Shared;
@@ -26,7 +26,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::gate::registration::GateRegistration;
-use crate::hooks::{CONVERT, HOOKS, Hook, Reach, configurations, registered, says};
+use crate::hooks::{CONVERT, HOOKS, Hook, POOL_CONFIGURATION, Reach, configuration, configurations, registered, says};
+use crate::own_name::OwnName;
+use crate::pool;
 use crate::requests::{Error, path_of, refused, request, text};
 use crate::secret::Contents;
 use crate::serve::Identity;
@@ -87,13 +89,22 @@ pub struct Registrar {
     is_published: AtomicBool,
     /// The webhooks by which pods are put behind the gate.
     gate: Arc<GateRegistration>,
+    /// What the API server calls the manager, where this process serves applications in pools.
+    own: Option<OwnName>,
     /// The versions of the CRDs that are ours, and since when they are known.
     crds: tokio::sync::Mutex<Option<(Instant, BTreeMap<String, String>)>>,
 }
 
 impl Registrar {
     /// Nothing is registered yet, and there is nothing to serve with.
-    pub fn new(shared: &Shared, namespace: String, reach: Reach, source: Source, gate: Arc<GateRegistration>) -> Self {
+    pub fn new(
+        shared: &Shared,
+        namespace: String,
+        reach: Reach,
+        source: Source,
+        gate: Arc<GateRegistration>,
+        own: Option<OwnName>,
+    ) -> Self {
         let kept = match source {
             Source::Own { secret, lifetimes } => Kept::Own(Box::new(SharedSecret {
                 plain: shared.plain.clone(),
@@ -121,6 +132,7 @@ impl Registrar {
             trusted: Default::default(),
             is_published: Default::default(),
             gate,
+            own,
             crds: Default::default(),
         }
     }
@@ -258,7 +270,8 @@ impl Registrar {
                 *self.crds.lock().await = None;
             }
         }
-        let wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
+        let mut wanted = configurations(&ours, &self.reach, bundle, &self.namespace);
+        wanted.push(self.of_pools(&versions, bundle));
         let is_served = GROUP.needs().all(|kind| versions.contains_key(&kind.crd()));
         // All at once: a slow API server must not make a look take as long as a dozen of its answers.
         let (mut configured, gated) = tokio::join!(
@@ -271,6 +284,18 @@ impl Registrar {
             configured.into_iter().partition(|done| matches!(done, Err(Error::Missing { .. })));
         rest.into_iter().collect::<Result<(), Error>>().and(converted)?;
         missing.into_iter().collect()
+    }
+
+    /// The configuration about workloads of applications in pools: of the kinds that dapple serves.
+    fn of_pools(&self, versions: &BTreeMap<String, String>, bundle: &str) -> Value {
+        let is_served = |kind: &OwnKind| versions.contains_key(&kind.crd());
+        let served = self.own.as_ref().filter(|_| is_served(&kinds::REPLACEMENT));
+        let hooks = served.map(|own| {
+            let all = [&kinds::YURT_APP_SET, &kinds::YURT_APP_DAEMON].into_iter();
+            let owners: Vec<KindInfo> = all.filter(|kind| is_served(kind)).map(|kind| kind.at).collect();
+            pool::hooks(&self.reach, bundle, &owners, own.get().map(String::as_str))
+        });
+        configuration(POOL_CONFIGURATION, hooks.unwrap_or_default())
     }
 
     /// The versions of those CRDs that are ours.

@@ -42,6 +42,9 @@ pub struct Request {
     /// Its namespace.
     #[serde(default)]
     pub namespace: String,
+    /// Who wants the API server to do it.
+    #[serde(default)]
+    pub user_info: User,
     /// Whether nothing is to be changed by asking.
     #[serde(default)]
     pub dry_run: bool,
@@ -51,6 +54,14 @@ pub struct Request {
     /// The object as it was; null for a new one.
     #[serde(default)]
     pub old_object: Value,
+}
+
+/// A user.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct User {
+    /// As the API server calls it.
+    #[serde(default)]
+    pub username: String,
 }
 
 /// A kind.

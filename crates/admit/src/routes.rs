@@ -17,6 +17,7 @@ use dapple_api::reading::read;
 use dapple_api::selector::Selector;
 use dapple_api::verdict::Verdict;
 use dapple_control::metrics::Metrics;
+use dapple_control::pool::Blueprints;
 use dapple_edit::admission;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -33,13 +34,20 @@ pub struct Judges {
     sets: DaemonSets,
     asker: Arc<Asker>,
     known: Arc<Surroundings>,
+    /// What is known of applications in pools, where this process serves them.
+    blueprints: Option<Arc<Blueprints>>,
     metrics: Arc<Metrics>,
 }
 
 impl Judges {
     /// `asker` asks the API server about pod templates.
-    pub fn new(asker: Arc<Asker>, known: Arc<Surroundings>, metrics: Arc<Metrics>) -> Self {
-        Self { sets: DaemonSets::new(asker.clone()), asker, known, metrics }
+    pub fn new(
+        asker: Arc<Asker>,
+        known: Arc<Surroundings>,
+        blueprints: Option<Arc<Blueprints>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { sets: DaemonSets::new(asker.clone()), asker, known, blueprints, metrics }
     }
 
     /// Answers a review.
@@ -95,6 +103,9 @@ impl Judges {
                 let old = request.old().and_then(|old| read(old).ok());
                 let mut verdict = conflicts(&replacement, old.as_ref(), others);
                 verdict.extend(missing_in_replacement(&replacement, has_pool));
+                if let Some(blueprints) = &self.blueprints {
+                    verdict.extend(blueprints.judge(&request.namespace, &replacement));
+                }
                 verdict
             }),
             // They name no others, or are not judged here.

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use dapple_admit::hooks::{
-    DAEMONSET_CONFIGURATION, GATE_CONFIGURATION, HOOKS, MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION,
+    DAEMONSET_CONFIGURATION, GATE_CONFIGURATION, HOOKS, MUTATING_CONFIGURATION, POOL_CONFIGURATION,
+    VALIDATING_CONFIGURATION,
 };
 use dapple_api::kinds::{self, KindInfo};
 use serde_json::Value;
@@ -136,7 +137,13 @@ fn of_webhooks(needed: &mut Needed) {
         needed.add("ClusterRole", group, plural, &[&crd], &["update"]);
     }
     // Of each resource all names are allowed: one rule says both.
-    let names = [DAEMONSET_CONFIGURATION, VALIDATING_CONFIGURATION, MUTATING_CONFIGURATION, GATE_CONFIGURATION];
+    let names = [
+        DAEMONSET_CONFIGURATION,
+        VALIDATING_CONFIGURATION,
+        MUTATING_CONFIGURATION,
+        GATE_CONFIGURATION,
+        POOL_CONFIGURATION,
+    ];
     assert!(HOOKS.iter().all(|hook| names.contains(&hook.configuration)));
     for resource in ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"] {
         needed.add("ClusterRole", "admissionregistration.k8s.io", resource, &names, &["get", "update"]);

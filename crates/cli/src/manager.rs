@@ -101,6 +101,7 @@ fn webhooks(args: &ManagerArgs, families: &[&Family]) -> anyhow::Result<Option<d
         },
     };
     let callers = asked.webhook_client_ca.clone().map(Callers::of).transpose()?;
+    let serves = |asked: &Family| families.iter().any(|family| family.name == asked.name);
     Ok(Some(dapple_admit::Options {
         listen,
         reach,
@@ -108,7 +109,8 @@ fn webhooks(args: &ManagerArgs, families: &[&Family]) -> anyhow::Result<Option<d
         callers,
         namespace: args.namespace.clone(),
         lease: args.lease.clone(),
-        serves_groups: families.iter().any(|family| family.name == families::GROUP.name),
+        serves_groups: serves(families::GROUP),
+        serves_pools: serves(families::POOL),
     }))
 }
 

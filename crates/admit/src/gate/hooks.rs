@@ -7,7 +7,7 @@ use dapple_plan::group::binding::Pair;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use crate::hooks::Reach;
+use crate::hooks::{Reach, ignored, rule};
 
 /// Where new pods are asked about.
 pub const POD_PATH: &str = "/gate-pod";
@@ -24,7 +24,7 @@ pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<Strin
     let pods = json!([rule(POD, &["CREATE"])]);
     let mut hooks = Vec::new();
     if !namespaces.is_empty() {
-        let mut hook = hook("pods.group.dapple.dev", reach.client_config(POD_PATH, bundle), &pods);
+        let mut hook = ignored("pods.group.dapple.dev", reach.client_config(POD_PATH, bundle), &pods);
         hook["namespaceSelector"] = within("In", namespaces);
         hook["matchConditions"] = json!([{"name": "on-no-node", "expression": ON_NO_NODE}]);
         hooks.push(hook);
@@ -33,7 +33,7 @@ pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<Strin
     let kinds = NATIVE.iter().map(|native| native.at).chain(listed.iter().copied());
     let workloads = json!(kinds.map(|kind| rule(kind, &["CREATE", "UPDATE"])).collect::<Vec<Value>>());
     for (name, asks) in asking() {
-        let mut bare = hook(&format!("{name}.pods.group.dapple.dev"), reach.client_config(POD_PATH, bundle), &pods);
+        let mut bare = ignored(&format!("{name}.pods.group.dapple.dev"), reach.client_config(POD_PATH, bundle), &pods);
         bare["namespaceSelector"] = elsewhere.clone();
         bare["objectSelector"] = asks.clone();
         bare["matchConditions"] = json!([
@@ -42,7 +42,7 @@ pub fn hooks(reach: &Reach, bundle: &str, own: &str, namespaces: &BTreeSet<Strin
         ]);
         hooks.push(bare);
         let config = reach.client_config(APPLICATION_PATH, bundle);
-        let mut application = hook(&format!("{name}.applications.group.dapple.dev"), config, &workloads);
+        let mut application = ignored(&format!("{name}.applications.group.dapple.dev"), config, &workloads);
         application["namespaceSelector"] = within("NotIn", &never);
         application["objectSelector"] = asks;
         application["sideEffects"] = "NoneOnDryRun".into();
@@ -74,26 +74,6 @@ fn asks_anew() -> String {
         format!("object.{label} != oldObject.{label}")
     };
     format!("request.operation == 'CREATE' || {}", Pair::ALL.map(differs).join(" || "))
-}
-
-fn hook(name: &str, client_config: Value, rules: &Value) -> Value {
-    json!({
-        "name": name,
-        "clientConfig": client_config,
-        "rules": rules,
-        "failurePolicy": "Ignore",
-        "matchPolicy": "Equivalent",
-        "objectSelector": {},
-        "sideEffects": "None",
-        "timeoutSeconds": 2,
-        "admissionReviewVersions": ["v1"],
-        "reinvocationPolicy": "Never",
-    })
-}
-
-fn rule(kind: KindInfo, operations: &[&str]) -> Value {
-    json!({"apiGroups": [kind.group], "apiVersions": [kind.version], "operations": operations,
-        "resources": [kind.plural], "scope": "Namespaced"})
 }
 
 /// The namespaces that a configuration asks about.

@@ -33,7 +33,7 @@ fn judges(client: Client) -> Judges {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let known = Surroundings::start(&caches(client.clone(), &stop), &stop);
     let asker = Arc::new(Asker::new(client, "dapple-system".to_owned()));
-    Judges::new(asker, Arc::new(known), metrics)
+    Judges::new(asker, Arc::new(known), None, metrics)
 }
 
 static OBJECTS: LazyLock<Vec<Value>> = LazyLock::new(objects);

@@ -3,6 +3,7 @@
 
 mod hostile;
 mod judged;
+mod put_back;
 mod served;
 mod strangers;
 mod surrounded;

@@ -36,4 +36,5 @@ mod webhooks;
 mod webhooks_files;
 mod webhooks_pools;
 mod webhooks_rotation;
+mod webhooks_workloads;
 mod words;
