@@ -31,10 +31,30 @@ fn choose(sim: &Sim, pod: &Value) -> Option<String> {
     Some(text(&chosen["metadata"]["name"]).to_owned())
 }
 
-/// Whether a node is well, has no taints, and has the labels that a pod selects on.
+/// Whether a node is well, has no taints that a pod does not tolerate, and has the labels that the pod selects on.
 fn fits(pod: &Value, node: &Value) -> bool {
     let mut wanted = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
     is_ready(node)
-        && list(&node["spec"]["taints"]).is_empty()
+        && list(&node["spec"]["taints"]).iter().all(|taint| is_tolerated(pod, taint))
         && wanted.all(|(key, value)| node["metadata"]["labels"][key] == *value)
+        && is_required(pod, node)
+}
+
+/// Whether a pod tolerates a taint, whatever its value is.
+fn is_tolerated(pod: &Value, taint: &Value) -> bool {
+    let is_for = |toleration: &Value, field: &str| toleration[field].is_null() || toleration[field] == taint[field];
+    let mut existing = list(&pod["spec"]["tolerations"]).iter().filter(|toleration| toleration["operator"] == "Exists");
+    existing.any(|toleration| is_for(toleration, "key") && is_for(toleration, "effect"))
+}
+
+/// Whether a node meets one of the terms that a pod requires, if there are any. Of operators only `In` is known: nobody here has
+/// others.
+fn is_required(pod: &Value, node: &Value) -> bool {
+    let affinity = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = list(&affinity["nodeSelectorTerms"]);
+    let is_met = |wanted: &Value| {
+        let label = &node["metadata"]["labels"][text(&wanted["key"])];
+        wanted["operator"] == "In" && list(&wanted["values"]).contains(label)
+    };
+    terms.is_empty() || terms.iter().any(|term| list(&term["matchExpressions"]).iter().all(is_met))
 }

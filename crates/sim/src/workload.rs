@@ -5,11 +5,13 @@
 mod deployment;
 mod job;
 mod order;
+mod progress;
 mod replicaset;
 mod statefulset;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -152,6 +154,18 @@ impl View<'_> {
 
     fn patch(&self, path: &str, patch: &Value) {
         self.sim.ask(Actor::World, Method::PATCH, path, Some(patch));
+    }
+
+    /// Has a workload looked at again after so long.
+    fn look_after(&self, workload: &Value, wait: Duration) {
+        let Some(kind) = KINDS.iter().find(|kind| workload["kind"] == kind.kind) else { return };
+        let metadata = &workload["metadata"];
+        let at = WorkloadKey {
+            resource: kind.resource,
+            namespace: text(&metadata["namespace"]).to_owned(),
+            name: text(&metadata["name"]).to_owned(),
+        };
+        self.sim.with_world(|world| world.look_at(&at, Instant::now() + wait));
     }
 
     /// Writes those fields of a workload's status that are told, if they say something else.

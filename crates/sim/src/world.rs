@@ -263,6 +263,11 @@ impl World {
         self.soon(now, Due::Workload(at.clone()));
     }
 
+    /// A workload is looked at at this time, unless it is before anyway.
+    pub fn look_at(&mut self, at: &WorkloadKey, time: Instant) {
+        self.at(time, Due::Workload(at.clone()));
+    }
+
     /// No node fits a pod, until one changes.
     pub fn is_unscheduled(&mut self, pod: &Value) {
         let (namespace, name) = (&pod["metadata"]["namespace"], &pod["metadata"]["name"]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{View, hash, number, path};
+use super::{View, hash, number, path, progress};
 use crate::object::text;
 
 /// By which ReplicaSets of one Deployment, and their pods, are told apart.
@@ -19,10 +19,15 @@ pub(super) fn sync(view: &View<'_>, deployment: &Value) {
     let sum = |field: &str| sets.iter().filter_map(|set| number(&set["status"][field])).sum::<usize>();
     let newest = sets.iter().find(|set| set["metadata"]["name"] == name);
     let updated = newest.and_then(|set| number(&set["status"]["replicas"])).unwrap_or(0);
-    view.tell(
-        deployment,
-        json!({"replicas": sum("replicas"), "updatedReplicas": updated, "availableReplicas": sum("availableReplicas")}),
-    );
+    let mut status = json!({"replicas": sum("replicas"), "readyReplicas": sum("readyReplicas"),
+        "updatedReplicas": updated, "availableReplicas": sum("availableReplicas")});
+    if let Some(conditions) = progress::conditions(view, deployment, &status, newest.is_none()) {
+        status["conditions"] = conditions;
+    }
+    view.tell(deployment, status);
+    if deployment["spec"]["paused"] == true {
+        return;
+    }
     let total: usize = sets.iter().map(|set| replicas(set)).sum();
     let room = (wanted + wanted.div_ceil(4)).saturating_sub(total);
     let Some(new) = newest else {

@@ -175,3 +175,45 @@ fn a_deleted_pod_of_a_job_has_failed_and_its_index_comes_again() {
         }))
     });
 }
+
+/// A Deployment that asks for no policy.
+fn deployment(image: &str, deadline: u8) -> Value {
+    let template =
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "progressDeadlineSeconds": deadline, "selector": {"matchLabels": {"app": "web"}},
+            "template": template}})
+}
+
+#[test]
+fn a_deployment_that_does_not_get_on_in_time_says_so() {
+    let events = vec![(1, edit(Method::POST, &format!("{APPS}/deployments"), deployment("c:bad", 20)))];
+    play(events, || {
+        Box::new(End(|server| {
+            let deployments = server.list("deployments.apps");
+            let condition = &deployments[0]["status"]["conditions"][0];
+            equal(&condition["reason"], &json!("ProgressDeadlineExceeded"))?;
+            equal(&condition["status"], &json!("False"))
+        }))
+    });
+}
+
+#[test]
+fn a_paused_deployment_keeps_its_pods_and_one_that_has_come_through_is_never_late() {
+    let web = format!("{APPS}/deployments/web");
+    let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "c:2"}]}}}});
+    let events = vec![
+        (1, edit(Method::POST, &format!("{APPS}/deployments"), deployment("c:1", 20))),
+        (30, edit(Method::PATCH, &web, json!({"spec": {"paused": true}}))),
+        (40, edit(Method::PATCH, &web, image)),
+    ];
+    play(events, || {
+        Box::new(End(|server| {
+            let pods = server.list("pods");
+            let images = pods.iter().map(|pod| pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default());
+            equal(&images.collect::<Vec<_>>(), &vec!["c:1", "c:1"])?;
+            let deployments = server.list("deployments.apps");
+            equal(&deployments[0]["status"]["conditions"][0]["reason"], &json!("DeploymentPaused"))
+        }))
+    });
+}
