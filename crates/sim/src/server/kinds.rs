@@ -52,7 +52,7 @@ const CONDITIONAL: u8 = 8;
 const RETURNS: u8 = 16;
 
 /// Group, version, kind, plural, what the generation counts, rules.
-const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 20] = [
+const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 21] = [
     ("", "v1", "Namespace", "namespaces", Generation::None, STATUS | CLUSTER | RETURNS),
     ("", "v1", "Node", "nodes", Generation::None, STATUS | CLUSTER),
     ("", "v1", "Pod", "pods", Generation::Of("spec"), STATUS | RETURNS),
@@ -73,6 +73,7 @@ const BUILT_IN: [(&str, &str, &str, &str, Generation, u8); 20] = [
     ("batch", "v1", "CronJob", "cronjobs", Generation::Of("spec"), STATUS),
     ("coordination.k8s.io", "v1", "Lease", "leases", Generation::None, CREATES | CONDITIONAL),
     ("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Generation::Of("spec"), STATUS | CONDITIONAL),
+    ("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Generation::None, STATUS),
 ];
 
 /// Everything that is the same for every server of the process.
