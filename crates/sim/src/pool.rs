@@ -2,6 +2,7 @@
 
 mod execution;
 mod leaving;
+mod past;
 pub mod properties;
 pub mod script;
 

@@ -1,6 +1,6 @@
 //! Taints by which Kubernetes deletes pods: only where the pool allows them, on one node after another, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,16 @@ const APART: Duration = Duration::from_secs(15);
 pub(super) struct Executed {
     /// When each manager last put one on a node.
     last: BTreeMap<Actor, Duration>,
-    /// By node: its pool, and since when it has one and is not Ready.
-    ill: BTreeMap<String, (String, Duration)>,
+    /// Nodes that have some and are not Ready.
+    ill: BTreeMap<String, Ill>,
+}
+
+/// A node that has such taints, and is not Ready.
+struct Ill {
+    pool: String,
+    keys: BTreeSet<String>,
+    /// Since when all of that is so.
+    since: Duration,
 }
 
 fn executing(node: &Value) -> impl Iterator<Item = &Value> {
@@ -40,8 +48,9 @@ impl Executed {
             self.ill.remove(&name);
             return;
         }
-        if self.ill.get(&name).is_none_or(|(known, _)| *known != pool) {
-            self.ill.insert(name, (pool, write.at));
+        let keys: BTreeSet<String> = executing(node).map(|taint| text(&taint["key"]).to_owned()).collect();
+        if self.ill.get(&name).is_none_or(|known| known.pool != pool || known.keys != keys) {
+            self.ill.insert(name, Ill { pool, keys, since: write.at });
         }
     }
 
@@ -70,12 +79,21 @@ impl Executed {
             return Err(format!("pods are deleted on several nodes at once: {name} gets {new:?}"));
         }
         let pool = text(&after["metadata"]["labels"][NODE_POOL_LABEL]);
-        let is_known = |since: Duration| since.saturating_add(write.memory) < at;
-        // Only of taints that the pool still wants: what it wanted before is taken off anyway.
-        let mut ill = self.ill.iter().filter(|(node, (of, since))| *node != name && of == pool && is_known(*since));
-        if let Some((ill, _)) = ill.next().filter(|_| pools.len() == 1) {
-            return Err(format!("pods are deleted on one more node while another is ill of it: {name}, {ill}"));
+        // Only of taints that the pool wants: others are taken off anyway.
+        let wants = |pool: &Arc<Value>, key: &String| {
+            let mut taints = list(&pool["spec"]["taints"]).iter();
+            taints.any(|taint| taint["effect"] == "NoExecute" && taint["key"] == **key)
+        };
+        let is_ill_of_it = |node: &str, ill: &Ill| {
+            let is_known = ill.since.saturating_add(write.memory) < at;
+            let is_wanted = |key: &String| pools.iter().all(|pool| wants(pool, key));
+            node != name && ill.pool == pool && is_known && ill.keys.iter().any(is_wanted)
+        };
+        match self.ill.iter().find(|(node, ill)| is_ill_of_it(node, ill)) {
+            Some((ill, _)) => {
+                Err(format!("pods are deleted on one more node while another is ill of it: {name}, {ill}"))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::execution::Executed;
 use super::leaving::Leavers;
+use super::past::{Past, believed, note};
 use super::script::{ANNOTATIONS, LABELS, NAMES, TAINTS};
 use super::{POOLS, remembered};
 use crate::object::{is_ready, list, text};
@@ -18,9 +19,6 @@ use crate::sim::{Actor, Properties, Write};
 /// So many nodes may be written in less than a second: what the rate allows, and one more for each worker, which may have been held
 /// up on the way.
 const WRITES_OF_A_SECOND: usize = 7;
-
-/// A pool, and until when it was so; none while it was not there.
-pub(super) type Past = Vec<(Duration, Option<Arc<Value>>)>;
 
 /// The properties.
 #[derive(Default)]
@@ -64,26 +62,18 @@ impl Properties for PoolProperties {
 }
 
 impl PoolProperties {
-    /// Takes in what becomes of a pool, and drops what nobody can still believe.
+    /// Takes in what becomes of a pool.
     fn remember(&mut self, write: &Write<'_>) {
         let name = text(&write.change.object["metadata"]["name"]).to_owned();
-        let past = self.pools.entry(name.clone()).or_insert_with(|| vec![(write.at, None)]);
-        if let Some((until, _)) = past.last_mut() {
-            *until = (*until).min(write.at);
-        }
-        let is_there = write.change.kind != ChangeKind::Deleted;
-        if !is_there {
+        if write.change.kind == ChangeKind::Deleted {
             self.leavers.forget(&name);
         }
-        let past = self.pools.entry(name).or_default();
-        past.push((Duration::MAX, is_there.then(|| write.change.object.clone())));
-        past.retain(|(until, _)| until.saturating_add(write.memory) >= write.at);
+        note(self.pools.entry(name).or_default(), write);
     }
 
     /// What whoever wrote this may have believed of a pool.
     fn believed(&self, name: &str, write: &Write<'_>) -> Past {
-        let past = self.pools.get(name).cloned().unwrap_or_default();
-        past.into_iter().filter(|(until, _)| until.saturating_add(write.memory) >= write.at).collect()
+        self.pools.get(name).map(|past| believed(past, write)).unwrap_or_default()
     }
 
     /// What a manager wrote to a node was its pool's to write.
@@ -120,7 +110,13 @@ impl PoolProperties {
             return Err(format!("a node of a suspended pool is written: {name}"));
         }
         attributes_are_its_own(before, after, &pools)?;
-        if let [pool] = pools.as_slice() {
+        if label.is_some() {
+            keeps_what_is_wanted(before, after, &pools)?;
+        }
+        // However often its status was written meanwhile, it said the same.
+        if let Some(pool) = pools.last()
+            && pools.iter().all(|known| known["spec"] == pool["spec"])
+        {
             self.repaired(write, before, pool)?;
         }
         self.executed.written(write, &pools)?;
@@ -245,6 +241,30 @@ fn attributes_are_its_own(before: &Value, after: &Value, pools: &[Arc<Value>]) -
             .any(|known| known["key"] == taint["key"] && known["effect"] == taint["effect"]);
         if !has(list(&set["taints"]), taint) && !is_replaced {
             return Err(format!("a node loses what is no pool's to take: {name}, taint {taint}"));
+        }
+    }
+    Ok(())
+}
+
+/// A node that is in a pool keeps what the pool has put there for as long as the pool wants it; if the pool is gone, as long as it
+/// wanted it last.
+fn keeps_what_is_wanted(before: &Value, after: &Value, pools: &[Arc<Value>]) -> Result<(), String> {
+    let said = before["metadata"]["annotations"][PREVIOUS_ATTRIBUTES].as_str();
+    let set: Value = said.and_then(|said| serde_json::from_str(said).ok()).unwrap_or_default();
+    let name = text(&after["metadata"]["name"]);
+    for field in ["labels", "annotations"] {
+        for (key, value) in entries(&set[field]) {
+            let has = |node: &Value| node["metadata"][field].get(&key) == Some(&value);
+            let is_wanted = pools.iter().all(|pool| pool["spec"][field].get(&key) == Some(&value));
+            if has(before) && !has(after) && is_wanted {
+                return Err(format!("a node loses what its pool gives it: {name}, {field} {key}={value}"));
+            }
+        }
+    }
+    for taint in list(&set["taints"]) {
+        let has = |known: &Value| list(&known["spec"]["taints"]).iter().any(|known| is_same(known, taint));
+        if has(before) && !has(after) && pools.iter().all(|pool| has(pool)) {
+            return Err(format!("a node loses what its pool gives it: {name}, taint {taint}"));
         }
     }
     Ok(())

@@ -30,6 +30,10 @@ pub fn script(seed: u64) -> Script {
     if random.u8(0..4) == 0 {
         lose_crd(&mut script, &mut random);
     }
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x6578_6563);
+    if random.u8(0..6) == 0 {
+        meddle(&mut script, &mut random);
+    }
     script
 }
 
@@ -89,6 +93,42 @@ fn fight(events: &mut Vec<(Duration, Event)>, nodes: &Nodes, length: Duration, r
         }
     }
     events.sort_by_key(|(at, _)| *at);
+}
+
+/// Has nothing happen in a script but that nodes of a pool get a taint by which pods are deleted, while somebody takes taints off them
+/// and some of them fall ill.
+fn meddle(script: &mut Script, random: &mut fastrand::Rng) {
+    if random.bool() {
+        script.weather = Weather::CALM;
+    }
+    let mut nodes = Vec::new();
+    for edit in &mut script.setup {
+        let Some(body) = &mut edit.body else { continue };
+        if body["kind"] == "Node" {
+            body["metadata"]["labels"][NODE_POOL_LABEL] = json!(NAMES[0]);
+            nodes.push(body["metadata"]["name"].as_str().unwrap_or_default().to_owned());
+        } else if body["metadata"]["name"] == NAMES[0] {
+            let taint = |key: &str, effect: &str| json!({"key": key, "value": "x", "effect": effect});
+            body["metadata"]["annotations"] = json!({ALLOW_NO_EXECUTE: "true"});
+            body["spec"]["taints"] = json!([taint(TAINTS[0], "NoExecute"), taint(TAINTS[1], "NoSchedule")]);
+        }
+    }
+    // A new leader waits before the first of them, and between one and the next.
+    script.events.clear();
+    for _ in 0..random.usize(2..6) {
+        let node = nodes[random.usize(0..nodes.len())].clone();
+        let at = Duration::from_millis(random.u64(35_000..240_000));
+        if random.bool() {
+            script.events.push((at, Event::NodeReady { node, is_ready: false }));
+            continue;
+        }
+        let what = format!("takes all taints off {node}");
+        let path = format!("/api/v1/nodes/{node}");
+        let body = Some(json!({"spec": {"taints": null}}));
+        script.events.push((at, Event::User(Edit { what, method: Method::PATCH, path, body })));
+    }
+    script.events.sort_by_key(|(at, _)| *at);
+    script.calm_at = Duration::from_secs(300);
 }
 
 /// The CRD goes, and comes back after a while, or in the end.
