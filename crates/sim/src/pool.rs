@@ -1,5 +1,6 @@
-//! NodePools in the simulator.
+//! NodePools in the simulator, and applications in pools.
 
+mod apps;
 mod execution;
 mod leaving;
 mod past;

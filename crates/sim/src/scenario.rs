@@ -14,7 +14,7 @@ pub struct Scenario {
     pub family: &'static Family,
     /// The script that follows from a seed.
     pub script: fn(u64) -> Script,
-    /// The one that followed from it before there were stories.
+    /// The one that followed from it before there were stories, and applications in pools.
     pub second: fn(u64) -> Script,
     /// And the one before there were faults of the second kind.
     pub plain: fn(u64) -> Script,
@@ -44,7 +44,7 @@ pub const GROUP: Scenario = Scenario {
 pub const POOL: Scenario = Scenario {
     family: families::POOL,
     script: pool::script::script,
-    second: pool::script::script,
+    second: pool::script::nodes,
     plain: pool::script::plain,
     properties: || Box::<pool::properties::PoolProperties>::default(),
 };

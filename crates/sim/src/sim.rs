@@ -73,6 +73,16 @@ impl Write<'_> {
         matches!(self.actor, Actor::Manager(_))
     }
 
+    /// Whether nothing has gone wrong of late: whoever wrote it knows all that it has done itself.
+    pub fn is_calm(&self) -> bool {
+        self.memory <= REACTION
+    }
+
+    /// Whether whoever wrote this knows for certain what has been true since then.
+    pub fn knows(&self, since: Duration) -> bool {
+        since.saturating_add(self.memory) < self.at
+    }
+
     /// Whether nothing but the status was written.
     pub fn is_of_status(&self) -> bool {
         let rest = |object: &Value| {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dapple_api::pool::{NODE_POOL_LABEL, PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES, SUSPEND_ANNOTATION};
 use serde_json::{Map, Value, json};
 
+use super::apps::{self, Apps};
 use super::execution::Executed;
 use super::leaving::Leavers;
 use super::past::{Past, believed, note};
@@ -32,12 +33,15 @@ pub struct PoolProperties {
     leavers: Leavers,
     /// When a manager has put a node right, while its pool said one thing.
     repairs: BTreeMap<(Actor, String, String), Vec<Duration>>,
+    /// What was seen of applications.
+    apps: Apps,
 }
 
 impl Properties for PoolProperties {
     fn see(&mut self, write: &Write<'_>, server: &Server) -> Result<(), String> {
         let resource = write.change.resource;
-        write.allow(resource == POOLS && write.is_of_status() || resource == "nodes")?;
+        let is_of_pools = resource == POOLS && write.is_of_status() || resource == "nodes";
+        write.allow(is_of_pools || apps::is_of_apps(write))?;
         match resource {
             "nodes" => {
                 if write.is_ours() {
@@ -51,13 +55,14 @@ impl Properties for PoolProperties {
             POOLS => self.remember(write),
             _ => {}
         }
-        Ok(())
+        self.apps.see(write, server)
     }
 
     fn is_settled(&self, server: &Server) -> Result<(), String> {
         let nodes = server.list("nodes");
         NAMES.iter().try_for_each(|name| is_told(name, &nodes, server))?;
-        nodes.iter().try_for_each(|node| self.is_done(node, server))
+        nodes.iter().try_for_each(|node| self.is_done(node, server))?;
+        apps::is_settled(server)
     }
 }
 

@@ -22,8 +22,13 @@ pub const ANNOTATIONS: [&str; 2] = ["note", "owner"];
 /// Taints that nodes have of pools alone.
 pub const TAINTS: [&str; 2] = ["edge", "slow"];
 
-/// The script of a seed.
+/// The script of a seed. Half of them are about applications.
 pub fn script(seed: u64) -> Script {
+    if fastrand::Rng::with_seed(seed ^ 0x0061_7070).bool() { super::apps::script(seed) } else { nodes(seed) }
+}
+
+/// The script of a seed about nodes alone, as it was before there were applications.
+pub fn nodes(seed: u64) -> Script {
     let mut script = plain(seed);
     script.weather = script.weather.with_second(&mut fastrand::Rng::with_seed(seed ^ 0x005e_c04d));
     let mut random = fastrand::Rng::with_seed(seed ^ 0x00c4_d000);

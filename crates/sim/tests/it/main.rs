@@ -13,6 +13,7 @@ mod illness;
 mod malformed;
 mod mutants;
 mod normal;
+mod pools;
 mod same;
 mod seeds;
 mod workloads;

@@ -16,7 +16,7 @@ use dapple_sim::trace::Trace;
 
 /// How many seeds each family must hold for in every test run. Together they are 6,000, however many families there are: a
 /// new one takes its share from the others. Every family is in it: that is checked.
-const SEEDS: [(Scenario, u64); 3] = [(GROUP, 2_500), (DAEMON_SET, 2_500), (POOL, 1_000)];
+const SEEDS: [(Scenario, u64); 3] = [(GROUP, 2_250), (DAEMON_SET, 2_250), (POOL, 1_500)];
 
 /// How many of them on many nodes.
 const MANY: u64 = 60;
