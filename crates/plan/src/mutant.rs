@@ -161,6 +161,52 @@ mutants! {
     SuspendForgotten,
     /// What others change is put right for ever.
     FoughtForEver,
+    /// Pools of an application are changed however many others are in change.
+    PoolBudgetForgotten,
+    /// As many pools are changed at once as may be, before one of them has shown that it is done.
+    FirstPoolNotAlone,
+    /// A pool that a rollout has changed does not count once it is done, whatever becomes of it.
+    PoolsDownUncounted,
+    /// A pool counts as done as soon as its pods are available.
+    PoolSettledForgotten,
+    /// A rollout goes on though a pool that was well is not done in time.
+    PoolStopForgotten,
+    /// A rollout that was stopped goes on once what stopped it is well again.
+    PoolStopUnremembered,
+    /// A fix comes last to pools that the rollout before it broke.
+    BrokenPoolsLast,
+    /// Workloads of pools that leave are deleted at once.
+    GraceForgotten,
+    /// They are deleted however many pools leave at once.
+    HoldForgotten,
+    /// They are deleted however many others are in change, or being deleted.
+    RemovalsUnbudgeted,
+    /// A pool that is back is noted to be leaving still.
+    LeavingKeptNoted,
+    /// A pool leaves when its NodePool is gone, though nodes have its label.
+    GonePoolsLeave,
+    /// While nobody knows which NodePools there are, there are none.
+    UnknownPoolsAreNone,
+    /// The number of pods that people set goes back to the declared one.
+    ScalingUndone,
+    /// Numbers of pods are written that autoscalers set.
+    AutoscalerOverruled,
+    /// Workloads of suspended applications are written.
+    SuspendedAppWritten,
+    /// A workload that others keep changing is put right for ever.
+    RepairedForEver,
+    /// What others have changed of a workload is left.
+    DriftLeft,
+    /// A new revision restarts pools for which it changes nothing.
+    RevisionRestartsPools,
+    /// Restarts that people asked for are undone.
+    RestartUndone,
+    /// Pauses that people asked for are undone.
+    PauseUndone,
+    /// Workloads that nobody owns are taken in whatever their labels are.
+    StrangersTakenIn,
+    /// A workload that is made anew gets the newest revision, whatever its pool had.
+    JoinsAtNewest,
 }
 
 /// Whether mistakes can be made in this build at all.

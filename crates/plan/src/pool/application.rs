@@ -30,6 +30,7 @@ use super::rollout::{self, Next, PoolState};
 use super::stored::{Beside, Difference, difference, patch, wanted};
 use super::version::{Application, Version};
 use super::workload::{Rendered, Unrendered, declared_replicas, name, render};
+use crate::mutant::{Mutant, is_on};
 
 /// A pool must have been as it is for so many seconds to be done.
 pub(super) const SETTLED: i64 = 10;
@@ -364,8 +365,9 @@ fn observe(seat: &mut Seat, existing: &Existing, before: Option<&PoolStatus>, fa
     let since = known.unwrap_or(facts.now);
     let passed = |from: Timestamp| facts.now.as_second() - from.as_second();
     let begun = seat.changed.map_or(since, |changed| changed.at.max(since));
-    let is_settled = seat.changed.is_none_or(|changed| passed(changed.at) >= SETTLED);
-    let is_quiet = is_settled && (was_done || passed(since) >= SETTLED);
+    let settled = if is_on(Mutant::PoolSettledForgotten) { 0 } else { SETTLED };
+    let is_settled = seat.changed.is_none_or(|changed| passed(changed.at) >= settled);
+    let is_quiet = is_settled && (was_done || passed(since) >= settled);
     let changes_nothing = counts.desired == 0 || is_held(&existing.object);
     seat.is_done = seat.health.is_complete && (changes_nothing || is_quiet);
     seat.since = (!seat.is_done).then_some(since);
@@ -404,6 +406,7 @@ fn is_writable(seat: &Seat, facts: &Facts<'_>) -> bool {
         && seat.difference.fixed.is_empty()
         && seat.missing.is_empty()
         && seat.repair_pause.is_none()
+        && !(seat.is_drift && is_on(Mutant::DriftLeft))
         && !facts.refused.contains_key(&seat.pool)
         && existing.is_some_and(|existing| !existing.is_going() && !existing.is_others_doing)
 }
@@ -414,6 +417,7 @@ fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     // A pool takes from the budget until it is done, whatever is said meanwhile: one that was well, and that the rollout before
     // this one has begun with.
     let is_changed = is_of_this || seat.is_in_change && was_available;
+    let is_changed = is_changed && (seat.is_in_change || !is_on(Mutant::PoolsDownUncounted));
     PoolState {
         name: seat.pool.clone(),
         is_due: seat.difference.concerns_pods() && is_writable(seat, facts),
@@ -423,13 +427,14 @@ fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
         was_available,
         is_broken: !is_changed && was_available && !seat.health.is_available,
         // A newer change goes on where the last one was stopped.
-        is_overdue: seat.is_late && is_of_this,
+        is_overdue: seat.is_late && is_of_this && !is_on(Mutant::PoolStopForgotten),
     }
 }
 
 /// Whether the rollout was stopped, and nobody has had it go on since.
 fn is_stopped(facts: &Facts<'_>) -> bool {
-    facts.status.stopped.as_ref().is_some_and(|stopped| {
+    let stopped = facts.status.stopped.as_ref().filter(|_| !is_on(Mutant::PoolStopUnremembered));
+    stopped.is_some_and(|stopped| {
         stopped.revision == facts.newest.number && facts.resumed.is_none_or(|resumed| resumed <= stopped.since.0)
     })
 }
@@ -453,6 +458,7 @@ fn leave(seats: &mut [Seat], states: &[PoolState], facts: &Facts<'_>) -> Vec<Act
     // What cannot be understood deletes nothing.
     let grace = if is_at_once { Some(0) } else { facts.grace };
     let room = rollout::budget(states, facts.rules).saturating_sub(counted.len());
+    let room = if is_on(Mutant::RemovalsUnbudgeted) { usize::MAX } else { room };
     let terms = Terms {
         pools: seats.len(),
         grace: grace.unwrap_or(i64::MAX),
@@ -478,7 +484,7 @@ fn notes(seat: &Seat, facts: &Facts<'_>) -> Option<Action> {
     let existing = facts.workloads.get(seat.workload?)?;
     let note = match (&seat.fate, existing.annotation(LEAVING_SINCE)) {
         (Some(Fate::Note), _) => json!(facts.now.to_string()),
-        (None, Some(_)) if !existing.is_going() => Value::Null,
+        (None, Some(_)) if !existing.is_going() && !is_on(Mutant::LeavingKeptNoted) => Value::Null,
         _ => return None,
     };
     let metadata = &existing.object["metadata"];
@@ -508,7 +514,7 @@ fn first<'a>(seat: &Seat, facts: &'a Facts<'_>, current: Option<&str>) -> Option
     let had = facts.status.pools.iter().find(|known| known.name == seat.pool).map(|known| known.revision.as_str());
     let known = |name: &str| facts.revisions.iter().find(|revision| revision.name == name);
     let older = had.and_then(known).or_else(|| current.and_then(known));
-    let older = older.filter(|revision| revision.name != facts.newest.name);
+    let older = older.filter(|revision| revision.name != facts.newest.name && !is_on(Mutant::JoinsAtNewest));
     let of_older = older.and_then(|revision| {
         let version = version_for(&revision.data, facts.version, &seat.pool)?;
         Some((revision, render(facts.application, &version, &seat.pool, taints).ok()?))
@@ -526,7 +532,7 @@ fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
         let changed = Changed::next(seat.changed, facts.newest.number, seat.health.is_available, facts.now);
         notes.insert(dapple_api::pool::CHANGED, Some(changed.note()));
     }
-    if existing.annotation(LEAVING_SINCE).is_some() {
+    if existing.annotation(LEAVING_SINCE).is_some() && !is_on(Mutant::LeavingKeptNoted) {
         notes.insert(LEAVING_SINCE, None);
     }
     let stored = (rendered.document, &*existing.object);

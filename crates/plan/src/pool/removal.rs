@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use dapple_api::pool::POOL_GRACE;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::mutant::{Mutant, is_on};
+
 /// How long a workload outlives its pool, in seconds, if nothing is said.
 pub const GRACE: i64 = 5 * 60;
 
@@ -98,7 +100,7 @@ pub fn are_many(leaving: usize, pools: usize) -> bool {
 
 /// What becomes of each.
 pub fn fates(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<Fate> {
-    let are_many = are_many(leavers.len(), terms.pools);
+    let are_many = are_many(leavers.len(), terms.pools) && !is_on(Mutant::HoldForgotten);
     let mut room = terms.room.saturating_sub(leavers.iter().filter(|leaver| leaver.is_going && !leaver.counts).count());
     let mut fate = |leaver: &Leaver| {
         if leaver.is_going {
@@ -107,7 +109,7 @@ pub fn fates(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<Fate> {
         // A time that is yet to come is not believed.
         let Some(since) = leaver.since.filter(|since| *since <= terms.now) else { return Fate::Note };
         let end = since.as_second().saturating_add(terms.grace);
-        if terms.now.as_second() < end {
+        if terms.now.as_second() < end && !is_on(Mutant::GraceForgotten) {
             return Fate::Grace(Timestamp::from_second(end).unwrap_or(Timestamp::MAX));
         }
         if are_many && !terms.confirmed.has(&leaver.pool) {

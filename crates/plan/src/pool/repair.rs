@@ -5,6 +5,8 @@
 
 use jiff::Timestamp;
 
+use crate::mutant::{Mutant, is_on};
+
 /// So many repairs.
 pub const MOST: usize = 3;
 /// Within so many seconds.
@@ -22,7 +24,7 @@ pub fn paused_until(repairs: &[Timestamp], now: Timestamp) -> Option<Timestamp> 
         .windows(MOST)
         .rev()
         .find(|times| matches!((times.first(), times.last()), (Some(first), Some(last)) if last - first <= WITHIN));
-    let last = *many?.last()?;
+    let last = *many.filter(|_| !is_on(Mutant::RepairedForEver))?.last()?;
     Timestamp::from_second(last + PAUSE).ok().filter(|until| now < *until)
 }
 

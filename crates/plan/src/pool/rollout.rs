@@ -11,6 +11,8 @@
 
 use dapple_api::pool::Rules;
 
+use crate::mutant::{Mutant, is_on};
+
 /// A pool of an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolState {
@@ -60,7 +62,8 @@ fn counts(pool: &PoolState, rules: &Rules) -> bool {
 #[must_use]
 pub fn budget(pools: &[PoolState], rules: &Rules) -> usize {
     // One that is due again, since something else than a revision has changed, is not done.
-    rules.budget(pools.len(), pools.iter().any(|pool| pool.is_changed && pool.is_done && !pool.is_due))
+    let is_first_done = pools.iter().any(|pool| pool.is_changed && pool.is_done && !pool.is_due);
+    rules.budget(pools.len(), is_first_done || is_on(Mutant::FirstPoolNotAlone))
 }
 
 /// What is done next about the pools of an application. So many of the budget are `reserved` for pools that are being deleted.
@@ -80,7 +83,7 @@ pub fn next(pools: &[PoolState], rules: &Rules, reserved: usize) -> Next {
         let pool = &pools[*place];
         (rank(pool, counts(pool, rules)), rules.position(&pool.name), &pool.name)
     });
-    let budget = budget(pools, rules);
+    let budget = if is_on(Mutant::PoolBudgetForgotten) { usize::MAX } else { budget(pools, rules) };
     let mut used = counted.len() + reserved;
     let mut changed = Vec::new();
     for place in due {
@@ -100,7 +103,7 @@ pub fn next(pools: &[PoolState], rules: &Rules, reserved: usize) -> Next {
 fn rank(pool: &PoolState, counts: bool) -> u8 {
     match pool {
         _ if counts => 0,
-        PoolState { is_broken: true, .. } => 1,
+        PoolState { is_broken: true, .. } if !is_on(Mutant::BrokenPoolsLast) => 1,
         PoolState { is_available: true, .. } => 2,
         _ => 3,
     }

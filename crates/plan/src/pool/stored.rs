@@ -14,6 +14,7 @@ use dapple_edit::path::{Path, Step};
 use serde_json::{Map, Value, json};
 
 use super::workload::{Rendered, declared_replicas, put};
+use crate::mutant::{Mutant, is_on};
 
 /// The annotation of a template by which people have its pods made anew.
 pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
@@ -64,18 +65,19 @@ pub fn wanted(rendered: &Rendered, stored: &Value, beside: Beside<'_>) -> Value 
     let declared = declared_replicas(&wanted);
     let noted = text_at(stored, "annotations", DECLARED_REPLICAS).and_then(|text| text.parse::<i64>().ok());
     let is_declared_anew = noted.is_some_and(|noted| noted != declared);
-    if !is_declared_anew || beside.is_autoscaled {
+    if (!is_declared_anew || beside.is_autoscaled) && !is_on(Mutant::ScalingUndone) {
         put(&mut wanted, &["spec", "replicas"], declared_replicas(stored).into());
     }
     if let Some(noted) = noted.filter(|_| beside.is_autoscaled) {
         // Declared, and not done yet: it is once nobody else sets the number.
         put(&mut wanted, &["metadata", "annotations", DECLARED_REPLICAS], noted.to_string().into());
     }
-    if let Some(restart) = stored.pointer(&pointer(&["spec", "template", "metadata", "annotations", RESTARTED_AT])) {
+    let restart = stored.pointer(&pointer(&["spec", "template", "metadata", "annotations", RESTARTED_AT]));
+    if let Some(restart) = restart.filter(|_| !is_on(Mutant::RestartUndone)) {
         put(&mut wanted, &["spec", "template", "metadata", "annotations", RESTARTED_AT], restart.clone());
     }
     let is_paused = |workload: &Value| workload["spec"]["paused"] == true;
-    if is_paused(stored) && !beside.own.is_some_and(is_paused) {
+    if is_paused(stored) && !beside.own.is_some_and(is_paused) && !is_on(Mutant::PauseUndone) {
         put(&mut wanted, &["spec", "paused"], true.into());
     }
     keep_spare_tolerations(stored, &mut wanted, beside.own);
@@ -214,7 +216,8 @@ pub fn merge_patch(from: &Value, to: &Value) -> Value {
 /// What a workload's template means, without the revision that it names.
 pub(super) fn template_of(workload: &Value, kind: Document) -> Value {
     let mut template = kind.template(workload).cloned().unwrap_or_default();
-    if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+    let labels = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut);
+    if let Some(labels) = labels.filter(|_| !is_on(Mutant::RevisionRestartsPools)) {
         labels.remove(POOL_REVISION_LABEL);
     }
     meaning(Document::PodTemplate, &template)

@@ -2,6 +2,7 @@
 
 use dapple_api::pool::{YurtAppDaemon, YurtAppSet};
 use dapple_api::selector::Selector;
+use dapple_plan::mutant::{Mutant, is_on};
 use kube::api::Patch;
 use tracing::info;
 
@@ -23,7 +24,7 @@ pub(super) async fn claim<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, view: 
     let mut orphans = store.find(Workload::ORPHANS, namespace);
     orphans.retain(|orphan| {
         view.pools.iter().any(|pool| pool.name == orphan.pool)
-            && selector.matches(|key| orphan.label(key))
+            && (selector.matches(|key| orphan.label(key)) || is_on(Mutant::StrangersTakenIn))
             && orphan.object["metadata"]["deletionTimestamp"].is_null()
     });
     if orphans.is_empty() || !may_take_in(io, kept).await? {

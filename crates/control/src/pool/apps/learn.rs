@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dapple_edit::edit::ReferenceKind;
+use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::application::{Action, Decision, Seat};
 use dapple_plan::pool::learned::{Learned, Target};
 use futures::{StreamExt, TryStreamExt};
@@ -69,7 +70,8 @@ async fn numbers<S: ApplicationSpec>(
     view.are_numbers_known = true;
     let kind = view.kind.kind();
     for workload in &mut view.workloads {
-        workload.is_autoscaled = autoscaled.contains(&(kind.to_owned(), workload.name().to_owned()));
+        let name = (kind.to_owned(), workload.name().to_owned());
+        workload.is_autoscaled = autoscaled.contains(&name) && !is_on(Mutant::AutoscalerOverruled);
     }
     Ok(view.workloads.iter().any(|workload| workload.is_autoscaled))
 }

@@ -7,6 +7,7 @@ use dapple_api::pool::{
     CONFIRM_REMOVAL, POOL_GRACE, ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_RESUMED, ROLLOUT_SKIP, Rules, SUSPEND_ANNOTATION,
 };
 use dapple_api::selector::Selector;
+use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::application::{AskedPool, Existing};
 use dapple_plan::pool::learned::Learned;
 use dapple_plan::pool::removal::{Confirmed, grace};
@@ -133,7 +134,8 @@ impl View {
         let said = |key: &str| annotations.get(key).map(String::as_str);
         let of_replacement = |key: &str| replacement.as_ref()?.annotations.get(key).map(String::as_str);
         let says_itself = [ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_SKIP].iter().any(|key| said(key).is_some());
-        self.is_suspended = [said(SUSPEND_ANNOTATION), of_replacement(SUSPEND_ANNOTATION)].contains(&Some("true"));
+        let suspended = [said(SUSPEND_ANNOTATION), of_replacement(SUSPEND_ANNOTATION)].contains(&Some("true"));
+        self.is_suspended = suspended && !is_on(Mutant::SuspendedAppWritten);
         match if says_itself { Rules::of(said) } else { Rules::of(of_replacement) } {
             Ok(rules) => self.rules = rules,
             Err(wrong) => {
@@ -184,7 +186,7 @@ pub(in crate::pool) fn asked(known: &Subscription<Pool>, version: &Version) -> R
         }
         Pools::Selected(selector) => selector.as_ref(),
     };
-    if !known.is_known() {
+    if !known.is_known() && !is_on(Mutant::UnknownPoolsAreNone) {
         return Err("it is not known which NodePools there are: nothing is done".to_owned());
     }
     let selector =
@@ -204,5 +206,6 @@ pub(in crate::pool) fn asked(known: &Subscription<Pool>, version: &Version) -> R
 fn is_untouchable<S: ApplicationSpec>(io: &Io<S>, version: &Version, pool: &str) -> bool {
     let key = Key::new("", pool);
     let is_gone = || io.pools.get(&key).is_none() && !io.nodes.find(BY_POOL, pool).is_empty();
-    matches!(version.pools, Pools::Selected(_)) && (io.pools.is_malformed(&key) || is_gone())
+    matches!(version.pools, Pools::Selected(_))
+        && (io.pools.is_malformed(&key) || is_gone() && !is_on(Mutant::GonePoolsLeave))
 }
