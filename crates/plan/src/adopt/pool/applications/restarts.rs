@@ -93,7 +93,9 @@ impl Found<'_> {
                 difference.fixed.join(", ")
             ));
         }
-        let Some(field) = difference.field.clone().filter(|_| difference.template && has_pods(workload)) else {
+        let Some(field) =
+            difference.field.as_ref().map(ToString::to_string).filter(|_| difference.template && has_pods(workload))
+        else {
             return Ok(None);
         };
         match answers.get(uid(workload)) {
