@@ -2,11 +2,11 @@
 
 use anyhow::{Context, anyhow};
 use dapple_api::daemonset::DaemonSet;
+use dapple_plan::cause::CHANGE_CAUSE;
 use dapple_plan::daemonset::pod::{HASH_LABEL, is_set};
 use dapple_plan::daemonset::revision::{
     FORM_ANNOTATION, REPLACES_ANNOTATION, Revision, SINCE_ANNOTATION, began, form_of, number_of,
 };
-use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_view::daemonset::PodFacts;
 use dapple_view::daemonset::history::RevisionFacts;
 use dapple_view::harmless;

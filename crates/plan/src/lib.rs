@@ -5,6 +5,7 @@
 pub mod adopt;
 pub mod apart;
 pub mod backoff;
+pub mod cause;
 pub mod census;
 pub mod certificate;
 pub mod daemonset;

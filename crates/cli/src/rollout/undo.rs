@@ -4,8 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use dapple_edit::document::Document;
+use dapple_plan::cause::annotations;
 use dapple_plan::daemonset::revision::Revision;
-use dapple_plan::daemonset::rollback::{Restored, Undo, annotations, undo};
+use dapple_plan::daemonset::rollback::{Restored, Undo, undo};
 use dapple_view::diff::DiffView;
 use kube::api::PostParams;
 use serde_json::{Value, json};

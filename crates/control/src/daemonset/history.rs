@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::daemonset::DaemonSetStatus;
+use dapple_plan::cause::CHANGE_CAUSE;
 use dapple_plan::daemonset::driven_off::{self, DRIVEN_OFF_ANNOTATION};
 use dapple_plan::daemonset::failure::{Failures, Step};
 use dapple_plan::daemonset::pace::PACE;
 use dapple_plan::daemonset::pod::REVISION_ANNOTATION;
 use dapple_plan::daemonset::revision::{Revision, SINCE_ANNOTATION, Settled, object, settle, surplus};
-use dapple_plan::daemonset::rollback::CHANGE_CAUSE;
 use dapple_plan::daemonset::stale::Stale;
 use dapple_plan::mutant::{Mutant, is_on};
 use k8s_openapi::api::apps::v1::ControllerRevision;

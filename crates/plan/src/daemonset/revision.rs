@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::pod::{HASH_LABEL, owner};
-use super::rollback::CHANGE_CAUSE;
+use crate::cause::CHANGE_CAUSE;
 
 /// The annotation that notes the form of the hashes that pods of a revision carry.
 pub const FORM_ANNOTATION: &str = "dapple.dev/hash-form";

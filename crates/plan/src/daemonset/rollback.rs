@@ -1,14 +1,9 @@
 //! Going back to an earlier revision: template and patches as they were.
 
-use std::collections::BTreeMap;
-
 use dapple_api::daemonset::{DaemonSet, DaemonSetPatch};
 use serde_json::{Value, json};
 
 use super::revision::{Revision, data_of, meaning_of, spec_of};
-
-/// The annotation that says why a change was made.
-pub const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 
 /// What going back comes to.
 #[derive(Debug, Clone, PartialEq)]
@@ -165,16 +160,6 @@ impl Restored {
     }
 }
 
-/// The DaemonSet's annotations after going back: why the later change was made is not true of the earlier state.
-pub fn annotations(before: Option<BTreeMap<String, String>>, cause: Option<&str>) -> Option<BTreeMap<String, String>> {
-    let mut annotations = before.unwrap_or_default();
-    match cause {
-        Some(cause) => _ = annotations.insert(CHANGE_CAUSE.to_owned(), cause.to_owned()),
-        None => _ = annotations.remove(CHANGE_CAUSE),
-    }
-    Some(annotations).filter(|left| !left.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,14 +199,6 @@ mod tests {
         let Undo::Back(first) = undo(&now, &all, Some(1)).unwrap() else { panic!("nothing to do") };
         first.put_into(&mut object);
         assert!(object["spec"].get("patches").is_none(), "{object}");
-    }
-
-    #[test]
-    fn the_reason_of_the_later_change_goes_with_it() {
-        let of = |text: &str| Some(BTreeMap::from([(CHANGE_CAUSE.to_owned(), text.to_owned())]));
-        assert_eq!(annotations(of("later"), Some("earlier")), of("earlier"));
-        assert_eq!(annotations(of("later"), None), None);
-        assert_eq!(annotations(None, None), None);
     }
 
     #[test]

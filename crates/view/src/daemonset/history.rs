@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use dapple_api::daemonset::{DaemonSet, DaemonSetPatch};
 use dapple_api::yaml;
+use dapple_plan::cause::CHANGE_CAUSE;
 use dapple_plan::daemonset::revision::Revision;
-use dapple_plan::daemonset::rollback::{CHANGE_CAUSE, Restored};
+use dapple_plan::daemonset::rollback::Restored;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
