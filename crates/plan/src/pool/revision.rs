@@ -149,7 +149,7 @@ pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revisio
 }
 
 /// What a revision says, whoever wrote it.
-fn meaning_of(data: &Value) -> Value {
+pub(super) fn meaning_of(data: &Value) -> Value {
     use dapple_edit::document::Document::{Deployment, StatefulSet};
     let templates = [("deploymentTemplate", Deployment), ("statefulSetTemplate", StatefulSet)];
     let said = |(field, kind)| {

@@ -1,8 +1,9 @@
 //! What is stored of a pool's workload, held against what the pool should have.
 //!
 //! Rendering starts from the template; of what is there, only this stays: the number of pods until another one is declared, a
-//! restart that somebody asked for, a pause that somebody set, and labels and annotations of the workload itself that no template
-//! ever had. The label that names the revision is in no comparison and never changes alone, or each revision would restart all.
+//! restart that somebody asked for unless the application asks for a later one, a pause that somebody set, and labels and
+//! annotations of the workload itself that no template ever had. The label that names the revision is in no comparison and never
+//! changes alone, or each revision would restart all.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +12,14 @@ use dapple_edit::differing::first_difference;
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
 use dapple_edit::path::{Path, Step};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::workload::{Rendered, declared_replicas, put};
 use crate::mutant::{Mutant, is_on};
 
 /// The annotation of a template by which people have its pods made anew.
-pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Annotations of a workload that say nothing of what it should be.
 const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
@@ -72,8 +74,8 @@ pub fn wanted(rendered: &Rendered, stored: &Value, beside: Beside<'_>) -> Value 
         // Declared, and not done yet: it is once nobody else sets the number.
         put(&mut wanted, &["metadata", "annotations", DECLARED_REPLICAS], noted.to_string().into());
     }
-    let restart = stored.pointer(&pointer(&["spec", "template", "metadata", "annotations", RESTARTED_AT]));
-    if let Some(restart) = restart.filter(|_| !is_on(Mutant::RestartUndone)) {
+    let restart = restart_of(stored).filter(|_| !is_on(Mutant::RestartUndone));
+    if let Some(restart) = restart.filter(|there| !is_later(restart_of(&wanted), there)) {
         put(&mut wanted, &["spec", "template", "metadata", "annotations", RESTARTED_AT], restart.clone());
     }
     let is_paused = |workload: &Value| workload["spec"]["paused"] == true;
@@ -82,6 +84,18 @@ pub fn wanted(rendered: &Rendered, stored: &Value, beside: Beside<'_>) -> Value 
     }
     keep_spare_tolerations(stored, &mut wanted, beside.own);
     wanted
+}
+
+/// When somebody had the pods of a workload made anew, as written.
+fn restart_of(workload: &Value) -> Option<&Value> {
+    workload.pointer(&pointer(&["spec", "template", "metadata", "annotations", RESTARTED_AT]))
+}
+
+/// Whether the application has its pods made anew later than somebody had those of one pool: then both have it so.
+fn is_later(declared: Option<&Value>, there: &Value) -> bool {
+    let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(declared) = declared.and_then(time) else { return false };
+    time(there).is_none_or(|there| there < declared)
 }
 
 /// A toleration of a taint that the pool no longer has changes no place of a pod: it goes with the next other change. One that

@@ -97,6 +97,31 @@ fn a_change_is_found_and_the_patch_makes_it_as_it_should_be() {
 }
 
 #[test]
+fn of_two_restarts_the_later_one_counts() {
+    let at = ["spec", "template", "metadata", "annotations", RESTARTED_AT];
+    let (early, late) = ("2026-11-15T10:00:00Z", "2026-11-15T12:00:00+01:00");
+    for (declared, there, kept) in [
+        (None, Some(early), Some(early)),
+        (Some(late), None, Some(late)),
+        (Some(late), Some(early), Some(late)),
+        (Some(early), Some(late), Some(late)),
+        (Some(early), Some("garbled"), Some(early)),
+        (Some("garbled"), Some(early), Some(early)),
+        (None, None, None),
+    ] {
+        let (mut asked, mut stored) = (rendering(), stored());
+        for (workload, time) in [(&mut asked, declared), (&mut stored, there)] {
+            if let Some(time) = time {
+                put(workload, &at, time.into());
+            }
+        }
+        let wanted = wanted(&rendered(asked), &stored, Beside::default());
+        assert_eq!(restart_of(&wanted), kept.map(Value::from).as_ref(), "{declared:?} {there:?}");
+        assert_eq!(difference(DEPLOYMENT, &stored, &wanted).template, kept != there, "{declared:?} {there:?}");
+    }
+}
+
+#[test]
 fn the_revision_is_in_no_comparison() {
     for path in [&["metadata"][..], &["spec", "template", "metadata"][..]] {
         let there = changed(&[path, &["labels", POOL_REVISION_LABEL]].concat(), json!("another"));

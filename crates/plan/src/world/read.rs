@@ -96,7 +96,7 @@ pub(super) fn read<T: DeserializeOwned + Serialize>(
 }
 
 /// Fields that got lost on the way to a type and back: it has no such fields.
-fn lost(written: &Value, read: &Value, path: &str, found: &mut Vec<String>) {
+pub(crate) fn lost(written: &Value, read: &Value, path: &str, found: &mut Vec<String>) {
     match (written, read) {
         (Value::Object(written), Value::Object(read)) => {
             for (name, value) in written {

@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_api::pool::{
-    CONFIRM_REMOVAL, POOL_GRACE, ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_RESUMED, ROLLOUT_SKIP, Rules, SUSPEND_ANNOTATION,
-};
+use dapple_api::pool::Rules;
 use dapple_api::selector::Selector;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::application::{AskedPool, Existing};
 use dapple_plan::pool::learned::Learned;
-use dapple_plan::pool::removal::{Confirmed, grace};
+use dapple_plan::pool::removal::Confirmed;
 use dapple_plan::pool::revision::{self, number_of};
+use dapple_plan::pool::said::Said;
 use dapple_plan::pool::version::{Application, InForce, Pools, Version};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -131,21 +130,12 @@ impl View {
     /// Does as annotations say: the application's own, and of its replacement's those about rollouts if it has none.
     fn heed(&mut self, annotations: &BTreeMap<String, String>) {
         let replacement = self.replacement.clone();
-        let said = |key: &str| annotations.get(key).map(String::as_str);
+        let own = |key: &str| annotations.get(key).map(String::as_str);
         let of_replacement = |key: &str| replacement.as_ref()?.annotations.get(key).map(String::as_str);
-        let says_itself = [ROLLOUT_MAX, ROLLOUT_ORDER, ROLLOUT_SKIP].iter().any(|key| said(key).is_some());
-        let suspended = [said(SUSPEND_ANNOTATION), of_replacement(SUSPEND_ANNOTATION)].contains(&Some("true"));
-        self.is_suspended = suspended && !is_on(Mutant::SuspendedAppWritten);
-        match if says_itself { Rules::of(said) } else { Rules::of(of_replacement) } {
-            Ok(rules) => self.rules = rules,
-            Err(wrong) => {
-                self.failures.push(format!("{wrong}; nothing is written until it is right"));
-                self.is_suspended = true;
-            }
-        }
-        self.grace = grace(said(POOL_GRACE)).ok();
-        self.confirmed = Confirmed::new(said(CONFIRM_REMOVAL).unwrap_or_default());
-        self.resumed = said(ROLLOUT_RESUMED).and_then(|text| text.parse().ok());
+        let said = Said::of(own, of_replacement);
+        self.is_suspended = said.is_suspended && !is_on(Mutant::SuspendedAppWritten) || said.wrong.is_some();
+        self.failures.extend(said.wrong.map(|wrong| format!("{wrong}; nothing is written until it is right")));
+        (self.rules, self.grace, self.confirmed, self.resumed) = (said.rules, said.grace, said.confirmed, said.resumed);
     }
 }
 
