@@ -97,7 +97,8 @@ pub enum UndoError {
     },
     /// The replacements cannot be put back under their name.
     #[error(
-        "had its replacements in YurtAppConfigurationReplacement {name}, which is for {subject} by now: give that one another name first"
+        "had its replacements in YurtAppConfigurationReplacement {name}, which is for {subject} by now: give that one another \
+         name first"
     )]
     Taken {
         /// The name.

@@ -19,7 +19,7 @@ use super::workload::{Rendered, declared_replicas, put};
 use crate::mutant::{Mutant, is_on};
 
 /// The annotation of a template by which people have its pods made anew.
-pub const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Annotations of a workload that say nothing of what it should be.
 const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
