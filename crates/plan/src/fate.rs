@@ -71,8 +71,14 @@ pub enum HeldBy {
     Kubelet,
     /// A taint of its node: the next pod could not start there.
     Taint,
-    /// As many nodes as may be are out of service, and stay so.
+    /// As many nodes, or pools, as may be are out of service, and stay so.
     Budget,
+    /// The rollout was stopped, since pools were not done in time.
+    Stop,
+    /// It would refer to what does not exist.
+    Target,
+    /// Its pool is leaving, and many are: somebody has to confirm it.
+    Removal,
 }
 
 impl fmt::Display for HeldBy {
@@ -85,6 +91,9 @@ impl fmt::Display for HeldBy {
             Self::Kubelet => "node unreachable",
             Self::Taint => "node tainted",
             Self::Budget => "budget used up",
+            Self::Stop => "rollout stopped",
+            Self::Target => "target missing",
+            Self::Removal => "removal not confirmed",
         })
     }
 }

@@ -14,6 +14,7 @@ use crate::fit::{Node, term_matches};
 use crate::variant::{Draft, ObjectName, Plan, Reason, Sketch, Warning, mistakes};
 
 pub mod admission;
+pub mod ahead;
 pub mod application;
 pub mod attributes;
 pub mod change;

@@ -1,6 +1,7 @@
 //! A cluster, or the files that are to become one: workloads, the policies that concern them, and nodes.
 
 mod divided;
+mod pools;
 pub(crate) mod read;
 mod story;
 mod volumes;

@@ -387,7 +387,8 @@ fn names_unfinished(existing: &Existing, facts: &Facts<'_>) -> bool {
     whole.is_some() && own > whole
 }
 
-fn is_held(workload: &Value) -> bool {
+/// Whether a workload makes no pods anew by itself.
+pub(super) fn is_held(workload: &Value) -> bool {
     workload["spec"]["paused"] == true || workload["spec"]["updateStrategy"]["type"] == "OnDelete"
 }
 
@@ -411,7 +412,8 @@ fn is_writable(seat: &Seat, facts: &Facts<'_>) -> bool {
         && existing.is_some_and(|existing| !existing.is_going() && !existing.is_others_doing)
 }
 
-fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
+/// How a pool stands in the rollout.
+pub(super) fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     let is_of_this = seat.changed.is_some_and(|changed| changed.rollout == facts.newest.number);
     let was_available = seat.changed.is_some_and(|changed| changed.was_available);
     // A pool takes from the budget until it is done, whatever is said meanwhile: one that was well, and that the rollout before
@@ -432,7 +434,7 @@ fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
 }
 
 /// Whether the rollout was stopped, and nobody has had it go on since.
-fn is_stopped(facts: &Facts<'_>) -> bool {
+pub(super) fn is_stopped(facts: &Facts<'_>) -> bool {
     let stopped = facts.status.stopped.as_ref().filter(|_| !is_on(Mutant::PoolStopUnremembered));
     stopped.is_some_and(|stopped| {
         stopped.revision == facts.newest.number && facts.resumed.is_none_or(|resumed| resumed <= stopped.since.0)

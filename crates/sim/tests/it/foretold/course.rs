@@ -127,6 +127,8 @@ pub(super) fn is_bound(told: &Forecast, set: &Value, server: &Server) -> Result<
             HeldBy::Budget => told.ahead.at_once == Some(0) || !server.list("nodes").iter().all(|node| is_served(node)),
             // What comes of patches is not looked at here.
             HeldBy::Rendering => true,
+            // These keep pods of applications in pools.
+            HeldBy::Stop | HeldBy::Target | HeldBy::Removal => false,
         };
         if !is_so {
             return Err(format!("{name} is said to be held back by {by:?}, of {rolling}: {}", node["spec"]));
