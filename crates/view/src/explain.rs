@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use dapple_api::pool::DECLARED_REPLICAS;
 use dapple_api::yaml::{self, Line};
 use dapple_edit::document::Document;
 use dapple_edit::edit::EditError;
 use dapple_edit::field::{self, FieldError};
+use dapple_edit::meaning::meaning;
 use dapple_edit::render::{Origin, Rendering, changes};
+use dapple_plan::pool::workload::declared_replicas;
 use dapple_plan::variant::{Plan, Variant};
 use serde::Serialize;
 use serde_json::Value;
@@ -22,7 +25,7 @@ use crate::story::StoryView;
 pub struct ExplainView {
     /// The workload.
     pub object: String,
-    /// The node, or the pod on it.
+    /// The node, or the pod on it; or the workload of a pool.
     pub subject: String,
     /// The groups or pools that the node gets it in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -36,7 +39,7 @@ pub struct ExplainView {
     /// How the pod stands with its policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<StoryView>,
-    /// Fields in which the pod is not what it would be rendered as today.
+    /// Fields in which the pod, or the pool's workload, is not what it would be rendered as today.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub drift: Vec<DriftView>,
     #[serde(skip)]
@@ -45,9 +48,12 @@ pub struct ExplainView {
     kind: Option<Document>,
     #[serde(skip)]
     base: Value,
+    /// Whether it is about the workload of a pool, and not about a node.
+    #[serde(skip)]
+    is_of_workload: bool,
 }
 
-/// A field in which a pod is not what it would be rendered as.
+/// A field in which something is not what it would be rendered as.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DriftView {
@@ -55,8 +61,8 @@ pub struct DriftView {
     pub field: String,
     /// What it would be.
     pub rendered: Option<Value>,
-    /// What the pod has.
-    pub pod: Option<Value>,
+    /// What it has.
+    pub has: Option<Value>,
 }
 
 impl ExplainView {
@@ -75,6 +81,7 @@ impl ExplainView {
             origins: rendering.origins.clone(),
             kind: Some(plan.document),
             base: plan.base.clone(),
+            is_of_workload: false,
             object,
         })
     }
@@ -92,11 +99,27 @@ impl ExplainView {
     pub fn beside(mut self, pod: &Value) -> Self {
         let kind = self.kind.unwrap_or(Document::PodTemplate);
         let Some(template) = kind.template(&self.document) else { return self };
-        let different = changes(Document::PodTemplate, template, pod).into_iter();
-        let set = different.filter(|change| !is_satisfied(change.before.as_ref(), change.after.as_ref()));
-        self.drift = set
-            .map(|change| DriftView { field: change.path.to_string(), rendered: change.before, pod: change.after })
-            .collect();
+        self.drift = drift(Document::PodTemplate, template, pod);
+        self
+    }
+
+    /// As the workload of a pool, and compared with what it is: every field that the rendering sets, and the workload has not got like
+    /// that. How many pods it has is for people and autoscalers to say, until the application declares another number.
+    #[must_use]
+    pub fn of_workload(mut self, name: &str, pool: &str, workload: &Value) -> Self {
+        (self.subject, self.places, self.is_of_workload) = (name.to_owned(), vec![format!("pool {pool}")], true);
+        let kind = self.kind.unwrap_or(Document::Deployment);
+        let mut rendered = self.document.clone();
+        let noted = workload["metadata"]["annotations"][DECLARED_REPLICAS].as_str().map(str::to_owned);
+        let is_declared = noted == Some(declared_replicas(&rendered).to_string());
+        if let Some(spec) = rendered.pointer_mut("/spec").and_then(Value::as_object_mut) {
+            // Which pods are its own is not for the template to say alone.
+            spec.remove("selector");
+            if is_declared {
+                spec.insert("replicas".to_owned(), workload["spec"]["replicas"].clone());
+            }
+        }
+        self.drift = drift(kind, &meaning(kind, &rendered), &meaning(kind, workload));
         self
     }
 
@@ -132,18 +155,24 @@ impl ExplainView {
     }
 
     fn title(&self) -> String {
-        format!("{} on {}", self.object, self.subject)
+        match self.is_of_workload {
+            true => format!("{} of {}", self.subject, self.object),
+            false => format!("{} on {}", self.object, self.subject),
+        }
     }
 
     fn drift_text(&self, colour: bool) -> String {
         let mut text = String::new();
         if !self.drift.is_empty() {
-            let heading = "The pod is different (it is of an older revision, or something else changed it):";
+            let heading = match self.is_of_workload {
+                true => "The workload is different (its turn has not come, or something else changed it):",
+                false => "The pod is different (it is of an older revision, or something else changed it):",
+            };
             let _ = writeln!(text, "\n{}", paint(heading, Tone::Heading, colour));
         }
         for known in &self.drift {
             let line =
-                format!("  {}: has {}, not {}", known.field, shown(known.pod.as_ref()), shown(known.rendered.as_ref()));
+                format!("  {}: has {}, not {}", known.field, shown(known.has.as_ref()), shown(known.rendered.as_ref()));
             let _ = writeln!(text, "{}", paint(&line, Tone::Warning, colour));
         }
         text
@@ -239,6 +268,13 @@ struct Asked<'a> {
     concerned: Vec<&'a ChangeView>,
 }
 
+/// Every field that a rendering sets, and that is not so where it should be.
+fn drift(kind: Document, rendered: &Value, found: &Value) -> Vec<DriftView> {
+    let different = changes(kind, rendered, found).into_iter();
+    let set = different.filter(|change| !is_satisfied(change.before.as_ref(), change.after.as_ref()));
+    set.map(|change| DriftView { field: change.path.to_string(), rendered: change.before, has: change.after }).collect()
+}
+
 /// Whether a pod has what is rendered: admission and controllers add to lists, such as tolerations.
 fn is_satisfied(rendered: Option<&Value>, pod: Option<&Value>) -> bool {
     match (rendered, pod) {
@@ -290,4 +326,71 @@ fn annotated(lines: &[Line], notes: &BTreeMap<String, String>, colour: bool) -> 
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use dapple_plan::world::World;
+    use serde_json::json;
+
+    use super::*;
+
+    /// What the pool of an application gets, explained as the workload that it has.
+    fn explained(live: &Value) -> ExplainView {
+        let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "c:1"}]}}}});
+        let pool = json!({"name": "edge", "replicas": 2, "patch": {"spec": {"minReadySeconds": 5}}});
+        let mut world = World::default();
+        for object in [
+            json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppSet", "metadata": {"name": "web"}, "spec": {
+                "selector": {"matchLabels": {"app": "web"}}, "workloadTemplate": {"deploymentTemplate": template},
+                "topology": {"pools": [pool]}}}),
+            json!({"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppConfigurationReplacement",
+                "metadata": {"name": "r"}, "subject": {"kind": "YurtAppSet", "name": "web"}, "replacements": [
+                    {"pools": "*", "items": [{"image": {"containerName": "c", "imageClaim": "c:2"}}]}]}),
+        ] {
+            assert_eq!(world.add(&object), Ok(true));
+        }
+        let plans = world.plans();
+        let view = ExplainView::new(&plans[0], &plans[0].variants[0], "").unwrap();
+        view.of_workload("Deployment default/web-edge-xxxxx", "edge", live)
+    }
+
+    fn live() -> Value {
+        json!({"metadata": {"annotations": {"dapple.dev/replicas": "2"}, "labels": {"app": "web", "apps.openyurt.io/pool-name": "edge"}},
+            "spec": {"replicas": 7, "minReadySeconds": 5, "progressDeadlineSeconds": 600,
+                "selector": {"matchLabels": {"app": "web", "apps.openyurt.io/pool-name": "edge"}},
+                "template": {"metadata": {"labels": {"app": "web", "apps.openyurt.io/pool-name": "edge"}},
+                    "spec": {"containers": [{"name": "c", "image": "c:2", "imagePullPolicy": "IfNotPresent"}]}}}})
+    }
+
+    #[test]
+    fn a_workload_of_a_pool_names_the_rule_behind_each_field() {
+        let view = explained(&live());
+        let text = view.text(false);
+        assert!(
+            text.starts_with("Deployment default/web-edge-xxxxx of YurtAppSet default/web (pool edge)\n"),
+            "{text}"
+        );
+        let note = |part: &str| text.lines().find(|line| line.contains(part)).unwrap_or_default().to_owned();
+        let by = "# YurtAppConfigurationReplacement default/r replacements[0].items[0] (was \"c:1\")";
+        assert!(note("image: c:2").ends_with(by), "{text}");
+        assert!(note("minReadySeconds").ends_with("# spec.topology.pools[0].patch"), "{text}");
+        assert!(note("replicas").ends_with("# spec.topology.pools[0].replicas"), "{text}");
+        assert!(!note("name: c").contains('#'), "it comes from the template: {text}");
+        assert_eq!(view.drift, [], "its number of pods is for others to say, and its selector has more in it");
+    }
+
+    #[test]
+    fn a_workload_that_is_different_says_in_what() {
+        let mut behind = live();
+        behind["spec"]["template"]["spec"]["containers"][0]["image"] = json!("c:1");
+        behind["metadata"]["annotations"] = json!({"dapple.dev/replicas": "1"});
+        let view = explained(&behind);
+        let drift: Vec<&str> = view.drift.iter().map(|known| known.field.as_str()).collect();
+        assert_eq!(drift, ["spec.replicas", "spec.template.spec.containers[name=c].image"]);
+        let text = view.text(false);
+        assert!(text.contains("The workload is different (its turn has not come"), "{text}");
+        assert!(text.contains("spec.template.spec.containers[name=c].image: has \"c:1\", not \"c:2\""), "{text}");
+    }
 }

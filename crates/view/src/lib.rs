@@ -9,6 +9,9 @@ pub mod explain;
 mod paint;
 pub mod partition;
 pub mod plan;
+pub mod pool;
+pub mod step;
 pub mod story;
+mod table;
 
 pub use paint::harmless;

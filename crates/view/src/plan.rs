@@ -1,6 +1,7 @@
 //! What each kind of node gets, as `dapple plan` shows it.
 
 mod pods;
+mod pools;
 mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,14 @@ use dapple_edit::render::Origin;
 use dapple_plan::daemonset::fleet::ahead::Ahead;
 use dapple_plan::daemonset::status::Problem;
 use dapple_plan::fate::Fates;
+use dapple_plan::pool::ahead::Ahead as PoolsAhead;
 use dapple_plan::variant::{Plan, Variant, Warning};
 use dapple_plan::world::Divided;
 use serde::Serialize;
 use serde_json::Value;
 
 pub use pods::{PodView, PodsView, RolloutView, StepView};
+pub use pools::{PoolView, PoolsView, TargetView};
 pub use spread::{ShareView, SpreadView};
 
 use crate::paint::{Tone, count, few, harmless, paint, paint_diff, unified};
@@ -49,6 +52,9 @@ pub struct PlanView {
     /// How the controller goes about it; nothing where no controller was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutView>,
+    /// What becomes of the pools of an application, and in which wave; nothing where no cluster was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pools: Option<PoolsView>,
     /// Whether the cluster has something else now, or nothing of it; nothing where no cluster was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
@@ -150,6 +156,7 @@ impl PlanView {
             warnings: plan.warnings.iter().map(|known| WarningView::new(known, &object, locate)).collect(),
             pods: None,
             rollout: None,
+            pools: None,
             changed: None,
             object,
         }
@@ -182,6 +189,13 @@ impl PlanView {
         self
     }
 
+    /// As the controller would go about the pools of an application.
+    #[must_use]
+    pub fn in_pools(mut self, ahead: &PoolsAhead) -> Self {
+        self.pools = Some(PoolsView::new(ahead));
+        self
+    }
+
     /// With what the controller could not use of the workload.
     #[must_use]
     pub fn warned(mut self, problems: &[Problem]) -> Self {
@@ -198,8 +212,11 @@ impl PlanView {
     /// Whether something would change in the cluster that was asked, and else whether some node gets something else than
     /// the base.
     pub fn differs(&self) -> bool {
+        let is_pool_touched = self.pools.as_ref().is_some_and(PoolsView::differs);
         match (&self.pods, self.changed) {
-            (Some(pods), changed) => changed == Some(true) || pods.each.iter().any(PodView::is_touched),
+            (Some(pods), changed) => {
+                changed == Some(true) || is_pool_touched || pods.each.iter().any(PodView::is_touched)
+            }
             (None, _) => self.variants.iter().any(|variant| !variant.changes.is_empty()),
         }
     }
@@ -227,6 +244,9 @@ impl PlanView {
         }
         if let Some(rollout) = &self.rollout {
             rollout.write(&mut text, wide);
+        }
+        if let Some(pools) = &self.pools {
+            pools.write(&mut text, colour, wide);
         }
         if !self.warnings.is_empty() {
             text.push('\n');

@@ -22,6 +22,8 @@ pub struct Progress {
     pub counts: Counts,
     /// Pools that are under way or not well, with what is to be said of each.
     pub waiting: Vec<String>,
+    /// Pools that are leaving, with what becomes of their workloads.
+    pub leaving: Vec<String>,
     /// What else there is to say: what is wrong, and why nothing goes on.
     pub notes: Vec<String>,
 }
@@ -95,6 +97,7 @@ pub fn progress(object: &ApplicationObject, said: &Said) -> Progress {
         done: asked.iter().filter(|pool| pool.state == PoolState::Done).count(),
         counts: sum(&status.pools),
         waiting: if is_told { waiting(&awaited) } else { Vec::new() },
+        leaving: if is_told { leaving(&status.pools) } else { Vec::new() },
         notes: if is_told { notes(object, said, &asked) } else { Vec::new() },
     }
 }
@@ -122,11 +125,15 @@ fn sum(pools: &[PoolStatus]) -> Counts {
 /// Pools that something is to be said of. Those whose turn has not come are only counted.
 fn waiting(pools: &[&PoolStatus]) -> Vec<String> {
     let told = pools.iter().filter(|pool| !matches!(pool.state, PoolState::Done | PoolState::Waiting));
-    told.map(|pool| match pool.message.is_empty() {
-        true => pool.name.clone(),
-        false => format!("{}: {}", pool.name, pool.message),
-    })
-    .collect()
+    told.map(|pool| named(pool)).collect()
+}
+
+fn leaving(pools: &[PoolStatus]) -> Vec<String> {
+    pools.iter().filter(|pool| pool.state == PoolState::Leaving).map(named).collect()
+}
+
+fn named(pool: &PoolStatus) -> String {
+    if pool.message.is_empty() { pool.name.clone() } else { format!("{}: {}", pool.name, pool.message) }
 }
 
 fn notes(object: &ApplicationObject, said: &Said, asked: &[&PoolStatus]) -> Vec<String> {
@@ -144,8 +151,6 @@ fn notes(object: &ApplicationObject, said: &Said, asked: &[&PoolStatus]) -> Vec<
     if !skipped.is_empty() {
         notes.push(format!("not waited for (dapple.dev/rollout-skip): {}", skipped.join(", ")));
     }
-    let leaving = object.status.pools.iter().filter(|pool| pool.state == PoolState::Leaving);
-    notes.extend(leaving.map(|pool| format!("{} is leaving: {}", pool.name, pool.message)));
     let done = asked.iter().filter(|pool| pool.state == PoolState::Done);
     let kept: i64 = done.map(|pool| (pool.desired - pool.updated).max(0)).sum();
     if kept > 0 {
@@ -193,7 +198,7 @@ mod tests {
         assert_eq!((found.state, found.is_done, found.pools, found.done), (State::RollingOut, false, 3, 1));
         assert_eq!(found.counts, Counts { desired: 12, ready: 12, updated: 4, available: 12 });
         assert_eq!(found.waiting, ["b: 2 of 3 pods are available"]);
-        assert_eq!(found.notes, ["d is leaving: its workload is being deleted"]);
+        assert_eq!((found.leaving, found.notes.len()), (vec!["d: its workload is being deleted".to_owned()], 0));
         let done = of(json!({}), &pools[..1], json!({}));
         assert_eq!((done.state, done.is_done), (State::Complete, true));
         assert_eq!(of(json!({}), &[], json!({})).state, State::NoPools);

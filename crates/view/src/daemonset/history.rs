@@ -1,7 +1,5 @@
 //! The revisions of a DaemonSet, as `dapple rollout history` shows them.
 
-use std::fmt::Write;
-
 use dapple_api::daemonset::{DaemonSet, DaemonSetPatch};
 use dapple_api::yaml;
 use dapple_plan::cause::CHANGE_CAUSE;
@@ -14,6 +12,7 @@ use serde_json::{Value, json};
 use super::PodFacts;
 use crate::age::age;
 use crate::paint::{Tone, harmless, paint};
+use crate::table::plain;
 
 /// A revision, and what its object says about it.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,27 +91,19 @@ impl HistoryView {
 
     /// For a terminal.
     pub fn text(&self, colour: bool) -> String {
-        let head = ["REVISION", "CHANGE-CAUSE", "AGE", "PODS", "ROLE"].map(str::to_owned);
-        let rows: Vec<[String; 5]> =
-            std::iter::once(head).chain(self.revisions.iter().map(|row| self.row(row))).collect();
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..5).map(width).collect();
         let heading = format!("daemonset.apps.kruise.io/{}", self.name);
-        let mut text = format!("{}\n", paint(&heading, Tone::Heading, colour));
-        for row in &rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("   ").trim_end());
-        }
-        text
+        let rows = self.revisions.iter().map(|row| self.row(row)).collect();
+        let table = plain(&["REVISION", "CHANGE-CAUSE", "AGE", "PODS", "ROLE"], rows);
+        format!("{}\n{table}", paint(&heading, Tone::Heading, colour))
     }
 
-    fn row(&self, row: &RevisionView) -> [String; 5] {
+    fn row(&self, row: &RevisionView) -> Vec<String> {
         let role = match (row.is_current, row.is_update) {
             (_, true) => "newest",
             (true, false) => "held back",
             (false, false) => "",
         };
-        [
+        vec![
             row.revision.to_string(),
             harmless(row.change_cause.as_deref().unwrap_or("<none>")),
             row.created.map(|created| age(created, self.now)).unwrap_or_else(|| "<unknown>".to_owned()),

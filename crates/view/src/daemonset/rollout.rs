@@ -4,19 +4,7 @@ use dapple_api::daemonset::DaemonSet;
 use dapple_plan::daemonset::rollout::{Progress, State, progress};
 
 use crate::paint::{count, harmless};
-
-/// What to do after a look at the DaemonSet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Nothing that was not said before.
-    Same,
-    /// Say this, and look on.
-    Line(String),
-    /// Say this, and end: nothing more is to be waited for.
-    Done(String),
-    /// It is gone: say so, and fail.
-    Gone(String),
-}
+use crate::step::Step;
 
 /// Follows one DaemonSet, and says each thing once.
 #[derive(Debug, Clone, Default)]
@@ -30,14 +18,14 @@ impl Follower {
     pub fn step(&mut self, name: &str, set: Option<&DaemonSet>) -> Step {
         let name = harmless(name);
         let Some(set) = set else {
-            return Step::Gone(match self.uid {
+            return Step::Failed(match self.uid {
                 Some(_) => format!("daemonset/{name} was deleted"),
                 None => format!("daemonset/{name} not found"),
             });
         };
         // Another one of the same name is not the one that was asked about.
         if self.uid.as_ref().is_some_and(|uid| Some(uid) != set.metadata.uid.as_ref()) {
-            return Step::Gone(format!("daemonset/{name} was deleted, and another one created under its name"));
+            return Step::Failed(format!("daemonset/{name} was deleted, and another one created under its name"));
         }
         self.uid = self.uid.take().or_else(|| set.metadata.uid.clone());
         let progress = progress(set);
@@ -157,10 +145,10 @@ mod tests {
     fn one_that_is_gone_is_not_taken_for_its_successor() {
         let (first, second) = (set("u", json!({}), json!({"numberAvailable": 1})), set("v", json!({}), json!({})));
         let mut follower = Follower::default();
-        assert_eq!(follower.step("agent", None), Step::Gone("daemonset/agent not found".to_owned()));
+        assert_eq!(follower.step("agent", None), Step::Failed("daemonset/agent not found".to_owned()));
         assert!(matches!(follower.step("agent", Some(&first)), Step::Line(_)));
-        assert_eq!(follower.step("agent", None), Step::Gone("daemonset/agent was deleted".to_owned()));
-        let Step::Gone(said) = follower.step("agent", Some(&second)) else { panic!() };
+        assert_eq!(follower.step("agent", None), Step::Failed("daemonset/agent was deleted".to_owned()));
+        let Step::Failed(said) = follower.step("agent", Some(&second)) else { panic!() };
         assert!(said.contains("another one created under its name"), "{said}");
     }
 }
