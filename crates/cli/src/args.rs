@@ -1,8 +1,8 @@
 //! Every command and flag, in one place.
 
 mod adopt;
-mod daemonset;
 mod extender;
+mod rollout;
 mod tenancy;
 
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use dapple_control::lease::LENGTHS;
 use crate::target::Target;
 
 pub(crate) use adopt::{AdoptArgs, AdoptFamily};
-pub(crate) use daemonset::{
-    DryRun, GetArgs, GetOutput, HistoryArgs, RolloutArgs, RolloutCommand, SetArgs, StatusOfArgs, UndoArgs,
-};
 pub(crate) use extender::{ExtenderArgs, ExtenderCommand, ExtenderConfigArgs, ServeExtenderArgs};
+pub(crate) use rollout::{
+    DryRun, GetArgs, GetOutput, HistoryArgs, ObjectArgs, RolloutArgs, RolloutCommand, StatusOfArgs, UndoArgs,
+};
 pub(crate) use tenancy::{CheckArgs, EnforceArgs, OffArgs, TenancyArgs, TenancyCommand};
 
 /// Where the manager's lease is, unless told otherwise.
@@ -51,13 +51,14 @@ pub(crate) enum Command {
     /// Ends with 0 if nothing differs, 1 if something does, 2 for an error. Without a cluster (--nodes), what differs is
     /// some node's rendering from the template; with one, what runs.
     Plan(PlanArgs),
-    /// Show why a node, or a pod, has what it has: every field that a rule changed, with the rule.
+    /// Show why a node, a pod or a pool's workload has what it has: every field that a rule changed, with the rule.
     Explain(Box<ExplainArgs>),
     /// Show what two nodes, or two revisions, do not have in common: ends with 0 if they are the same, 1 if not.
     Diff(Box<DiffArgs>),
-    /// Show DaemonSets of apps.kruise.io: how far their rollouts are, variant by variant, and what they wait for.
+    /// Show DaemonSets of apps.kruise.io, variant by variant, applications in pools, pool by pool, and what they wait for;
+    /// also NodePools, and replacements.
     Get(Box<GetArgs>),
-    /// Follow and steer the rollout of a DaemonSet of apps.kruise.io.
+    /// Follow and steer the rollout of a DaemonSet of apps.kruise.io, a YurtAppSet or a YurtAppDaemon.
     Rollout(Box<RolloutArgs>),
     /// Take kinds over from another product, with their objects and pods, so that nothing restarts.
     ///
@@ -168,10 +169,11 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// What to explain: a workload, such as daemonset/agent, or a pod that runs, such as pod/agent-x7k2p.
+    /// What to explain: a workload, such as daemonset/agent, a pod that runs, such as pod/agent-x7k2p, or a Deployment or
+    /// StatefulSet that a pool has, such as deployment/web-beijing-x7k2p.
     #[arg(value_name = "KIND/NAME")]
     pub(crate) target: Target,
-    /// The node, for a workload.
+    /// The node, for a workload; not for one that a pool has.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     /// One field only, such as spec.containers[0].env[CACHE].

@@ -94,10 +94,16 @@ async fn revisions(sources: &SourceArgs, object: &ObjectName) -> anyhow::Result<
     Ok(numbered)
 }
 
-/// Controllers store a template as a patch that replaces the whole: the directive is no part of it.
+/// Controllers store a template as a patch that replaces the whole: the directive is no part of it. Revisions of an application in
+/// pools hold the replacements that were in force, too.
 fn cleaned(mut data: Value) -> Value {
-    if let Some(template) = data.pointer_mut("/spec/template").and_then(Value::as_object_mut) {
-        template.remove("$patch");
+    for template in ["/spec/template", "/spec/workloadTemplate"] {
+        if let Some(template) = data.pointer_mut(template).and_then(Value::as_object_mut) {
+            template.remove("$patch");
+        }
     }
-    json!({"spec": data["spec"]})
+    match data.get("replacements").filter(|replacements| !replacements.is_null()) {
+        Some(replacements) => json!({"spec": data["spec"], "replacements": replacements}),
+        None => json!({"spec": data["spec"]}),
+    }
 }

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use dapple_api::group::REQUIRED_PROPAGATION_LABEL;
+use dapple_api::kinds;
+use dapple_api::pool::POOL_NAME_LABEL;
 use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{Inquiry, Stand};
@@ -20,11 +22,18 @@ use crate::target::{Target, plan_of, variant_of, variant_of_pod};
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     // What the arguments lack is told before a cluster is read.
     let view = match (&args.target, &args.node) {
-        (Target::Workload { .. }, None) => bail!("say for which node: --node NAME"),
+        (Target::Workload { kind, .. }, None) if !is_of_pools(kind) || args.sources.nodes.is_some() => {
+            bail!("say for which node: --node NAME")
+        }
         (Target::Pod(_), _) if args.sources.nodes.is_some() => bail!("a pod runs in a cluster: leave out --nodes"),
-        (Target::Workload { kind, name }, Some(node)) => {
+        (Target::Workload { kind, name }, node) => {
             let object = ObjectName { kind: (*kind).to_owned(), namespace: args.namespace.clone(), name: name.clone() };
-            of_node(&Sources::read(&args.sources).await?, &object, node)?
+            let sources = Sources::read(&args.sources).await?;
+            match (of_workload(&sources, &object).await?, node) {
+                (Some(view), _) => view,
+                (None, Some(node)) => of_node(&sources, &object, node)?,
+                (None, None) => bail!("{object} is not the workload of a pool: say for which node: --node NAME"),
+            }
         }
         (Target::Pod(name), _) => {
             let (story, view) = of_pod(&Sources::read(&args.sources).await?, &args.namespace, name).await?;
@@ -68,6 +77,38 @@ fn of_node(sources: &Sources, object: &ObjectName, node: &str) -> anyhow::Result
     let plan = plan_of(&plans, object)?;
     let variant = variant_of(plan, node)?;
     Ok(ExplainView::new(plan, variant, &format!("node {node}"))?)
+}
+
+/// Whether pools have such workloads.
+fn is_of_pools(kind: &str) -> bool {
+    [kinds::NATIVE_DEPLOYMENT.at.kind, kinds::NATIVE_STATEFUL_SET.at.kind].contains(&kind)
+}
+
+/// What is explained of a workload that a pool of an application has; nothing of others.
+async fn of_workload(sources: &Sources, object: &ObjectName) -> anyhow::Result<Option<ExplainView>> {
+    let native = kinds::NATIVE.iter().find(|native| is_of_pools(native.at.kind) && native.at.kind == object.kind);
+    let (Some(native), Some(live)) = (native, &sources.live) else { return Ok(None) };
+    let Some(workload) = live::object(&live.client, object, native.at).await? else { return Ok(None) };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let Some(owner) = live::controller(&workload).filter(|owner| is_application(owner)) else { return Ok(None) };
+    let owner =
+        ObjectName { kind: text(&owner["kind"]), namespace: object.namespace.clone(), name: text(&owner["name"]) };
+    let pool = text(&workload["metadata"]["labels"][POOL_NAME_LABEL]);
+    let plans = sources.next.plans();
+    let plan = plan_of(&plans, &owner).with_context(|| format!("{object} belongs to {owner}"))?;
+    let place = format!("pool {pool}");
+    let variant = plan.variants.iter().find(|variant| variant.places.contains(&place));
+    let variant =
+        variant.with_context(|| format!("{owner} is not in the pool {pool:?} any more, which {object} is for"))?;
+    Ok(Some(ExplainView::new(plan, variant, "")?.of_workload(&object.to_string(), &pool, &workload)))
+}
+
+/// Whether an owner is an application in pools.
+fn is_application(owner: &Value) -> bool {
+    let version = owner["apiVersion"].as_str().unwrap_or_default();
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let kinds = [kinds::YURT_APP_SET.at, kinds::YURT_APP_DAEMON.at];
+    kinds.iter().any(|at| at.group == group && owner["kind"] == at.kind)
 }
 
 /// What is explained of a pod: how it stands with its policies, and why it has what it has, if it has a node.

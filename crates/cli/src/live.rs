@@ -7,14 +7,21 @@ use anyhow::Context;
 use dapple_admit::gate::placer::Placer;
 use dapple_api::group::{REQUIRED_OVERRIDE_LABEL, REQUIRED_PROPAGATION_LABEL};
 use dapple_api::kinds::{self, KindInfo};
+use dapple_api::pool::POOL_NAME_LABEL;
 use dapple_control::daemonset::forecast::Cluster;
 use dapple_control::env::Env;
 use dapple_control::group::read_claims;
+use dapple_control::pool::is_there;
 use dapple_control::writes::client::in_words;
 use dapple_plan::fate::Pod;
 use dapple_plan::group::volumes::Claims;
+use dapple_plan::pool::application::Existing;
+use dapple_plan::pool::learned::Target;
+use dapple_plan::pool::revision::{Revision, number_of};
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{World, kind_name};
+use futures::{StreamExt, stream};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
@@ -23,9 +30,13 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::output::note;
+use crate::reach::resource_of;
 
 /// As many objects per answer: a node is some 60 KB, of which planning keeps its labels and taints.
 const PAGE: u32 = 500;
+
+/// So many objects are asked for at once.
+const AT_ONCE: usize = 16;
 
 /// Where the pod says which group it was made for.
 pub(crate) const GROUP_LABEL: &str = "dapple.dev/group";
@@ -77,11 +88,11 @@ pub(crate) async fn rollout_of(
 async fn each(
     client: &Client,
     namespace: Option<&str>,
-    KindInfo { group, version, kind, plural }: KindInfo,
+    at: KindInfo,
     params: ListParams,
     mut visit: impl FnMut(&Value),
 ) -> anyhow::Result<()> {
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let (resource, plural) = (resource_of(at), at.plural);
     let api: Api<DynamicObject> = match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
@@ -95,7 +106,7 @@ async fn each(
         for object in page.items {
             let mut value = serde_json::to_value(object)?;
             value["apiVersion"] = Value::from(resource.api_version.clone());
-            value["kind"] = Value::from(kind);
+            value["kind"] = Value::from(at.kind);
             visit(&value);
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -103,6 +114,90 @@ async fn each(
             None => return Ok(()),
         }
     }
+}
+
+/// The Deployments and StatefulSets that an application has in its pools, with which of them an autoscaler sets the number of pods
+/// of, and its revisions.
+pub(crate) async fn of_application(
+    client: &Client,
+    namespace: &str,
+    uid: &str,
+) -> anyhow::Result<(Vec<Existing>, Vec<Revision>)> {
+    let is_its = |object: &Value| controller(object).is_some_and(|owner| owner["uid"] == uid);
+    let autoscaled = autoscaled(client, namespace).await;
+    let (mut workloads, mut revisions) = (Vec::new(), Vec::new());
+    for kind in [kinds::NATIVE_DEPLOYMENT.at, kinds::NATIVE_STATEFUL_SET.at] {
+        let of_pools = ListParams::default().labels(POOL_NAME_LABEL);
+        each(client, Some(namespace), kind, of_pools, |object| {
+            if is_its(object) {
+                let metadata = &object["metadata"];
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let name = text(&metadata["name"]);
+                workloads.push(Existing {
+                    pool: text(&metadata["labels"][POOL_NAME_LABEL]),
+                    object: Arc::new(object.clone()),
+                    is_autoscaled: autoscaled.contains(&(kind.kind.to_owned(), name)),
+                    is_others_doing: false,
+                });
+            }
+        })
+        .await?;
+    }
+    each(client, Some(namespace), kinds::CONTROLLER_REVISION, ListParams::default(), |object| {
+        if is_its(object) {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let number = number_of(object["revision"].as_i64().unwrap_or_default());
+            revisions.push(Revision { name, number, data: object["data"].clone() });
+        }
+    })
+    .await?;
+    Ok((workloads, revisions))
+}
+
+/// What HorizontalPodAutoscalers of a namespace set the number of pods of, by kind and name. Nothing, if whoever asks may not read
+/// them: that is told.
+async fn autoscaled(client: &Client, namespace: &str) -> BTreeSet<(String, String)> {
+    let api = Api::<HorizontalPodAutoscaler>::namespaced(client.clone(), namespace);
+    match api.list(&ListParams::default()).await {
+        Ok(all) => {
+            let targets = all.items.into_iter().map(|known| known.spec.scale_target_ref);
+            targets.map(|target| (target.kind, target.name)).collect()
+        }
+        Err(error) => {
+            note(&format!("warning: autoscalers are not taken into account: {}", in_words(&error)));
+            BTreeSet::new()
+        }
+    }
+}
+
+/// Those of some targets that do not exist. None, if whoever asks may not read them: that is told.
+pub(crate) async fn missing(client: &Client, namespace: &str, targets: BTreeSet<Target>) -> BTreeSet<Target> {
+    let asked = stream::iter(targets).map(|target| async move {
+        let found = is_there(client, namespace, &target).await;
+        (target, found)
+    });
+    let mut missing = BTreeSet::new();
+    let mut is_told = false;
+    for (target, found) in asked.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await {
+        match found {
+            Ok(true) => {}
+            Ok(false) => _ = missing.insert(target),
+            Err(error) if !is_told => {
+                is_told = true;
+                let text = in_words(&error);
+                note(&format!("warning: it is not known whether there is what pods would refer to: {text}"));
+            }
+            Err(_) => {}
+        }
+    }
+    missing
+}
+
+/// An object of a namespace; nothing if it is not there.
+pub(crate) async fn object(client: &Client, object: &ObjectName, at: KindInfo) -> anyhow::Result<Option<Value>> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &object.namespace, &resource_of(at));
+    let found = api.get_opt(&object.name).await.with_context(|| format!("cannot get {object}"))?;
+    Ok(found.map(serde_json::to_value).transpose()?)
 }
 
 /// The pods of a workload that have not ended.
@@ -156,7 +251,7 @@ pub(crate) async fn claims(client: &Client, namespace: &str, asked: &BTreeSet<Ar
 }
 
 /// What controls an object.
-fn controller(object: &Value) -> Option<&Value> {
+pub(crate) fn controller(object: &Value) -> Option<&Value> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.into_iter().flatten().find(|owner| owner["controller"] == true)
 }

@@ -1,6 +1,7 @@
 //! The `dapple` command; installed as `kubectl-dapple` it is also `kubectl dapple`.
 
 mod adopt;
+mod applications;
 mod args;
 mod checks;
 mod completion;
@@ -14,8 +15,10 @@ mod get;
 mod install;
 mod live;
 mod manager;
+mod mirror;
 mod output;
 mod plan;
+mod reach;
 mod rollout;
 mod sets;
 mod sources;

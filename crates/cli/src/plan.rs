@@ -1,5 +1,8 @@
 //! `dapple plan`: what each kind of node would get, before anything is applied.
 
+mod pools;
+
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
@@ -12,6 +15,7 @@ use dapple_plan::variant::Plan;
 use dapple_plan::world::{Divided, World};
 use dapple_view::plan::PlanView;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::args::{PlanArgs, PlanOutput};
@@ -36,17 +40,7 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         }
         let view = PlanView::new(plan, &|rule| sources.locate(rule));
         views.push(match &sources.live {
-            Some(live) => match forecast(live, &sources.next, plan).await? {
-                Some(forecast) => view
-                    .beside(&forecast.ahead.fates, is_changed)
-                    .foretold(&forecast.ahead, &forecast.hashes)
-                    .warned(&forecast.problems),
-                None => {
-                    let (fates, divided) = fates_of(live, &sources.next, before, plan).await?;
-                    let view = view.beside(&fates, is_changed);
-                    divided.iter().fold(view, PlanView::divided)
-                }
-            },
+            Some(live) => beside(live, &sources, (before, plan, is_changed), view).await?,
             None => view,
         });
     }
@@ -94,6 +88,25 @@ fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The view of a plan beside the cluster: what becomes of what runs.
+async fn beside(
+    live: &Live,
+    sources: &Sources,
+    (before, plan, is_changed): (Option<&Plan>, &Plan, bool),
+    view: PlanView,
+) -> anyhow::Result<PlanView> {
+    if let Some(forecast) = forecast(live, &sources.next, plan).await? {
+        let view = view.beside(&forecast.ahead.fates, is_changed);
+        return Ok(view.foretold(&forecast.ahead, &forecast.hashes).warned(&forecast.problems));
+    }
+    if let Some((ahead, fates)) = pools::forecast(live, sources, plan).await? {
+        return Ok(view.beside(&fates, is_changed).in_pools(&ahead));
+    }
+    let (fates, divided) = fates_of(live, &sources.next, before, plan).await?;
+    let view = view.beside(&fates, is_changed);
+    Ok(divided.iter().fold(view, PlanView::divided))
+}
+
 /// What the controller would do about a DaemonSet that is as the files say; nothing for other workloads.
 async fn forecast(live: &Live, next: &World, plan: &Plan) -> anyhow::Result<Option<Forecast>> {
     let Some((set, after, is_suspended)) = next.own_daemonset(&plan.object) else { return Ok(None) };
@@ -115,14 +128,20 @@ fn applied(now: Option<&DaemonSet>, next: &DaemonSet) -> anyhow::Result<Value> {
     let Some(now) = now else { return Ok(serde_json::to_value(next)?) };
     let mut set = now.clone();
     set.spec = next.spec.clone();
-    let given = next.metadata.annotations.clone().unwrap_or_default();
-    let annotations = set.metadata.annotations.get_or_insert_default();
+    set.metadata.annotations = Some(annotations_applied(&now.metadata, &next.metadata));
+    Ok(serde_json::to_value(set)?)
+}
+
+/// The annotations of an object once the files are applied.
+fn annotations_applied(now: &ObjectMeta, next: &ObjectMeta) -> BTreeMap<String, String> {
+    let given = next.annotations.clone().unwrap_or_default();
+    let mut annotations = now.annotations.clone().unwrap_or_default();
     // As kubectl does it: what was applied before and is not in the file any more goes.
     let last: Value =
         annotations.get(LAST_APPLIED).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     annotations.retain(|key, _| last["metadata"]["annotations"][key].is_null() || given.contains_key(key));
     annotations.extend(given);
-    Ok(serde_json::to_value(set)?)
+    annotations
 }
 
 /// What becomes of a workload's pods, and how a policy divides them now.

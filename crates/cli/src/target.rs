@@ -2,21 +2,15 @@
 
 use std::sync::LazyLock;
 
-use anyhow::{anyhow, bail};
-use dapple_api::kinds;
+use anyhow::{Context, anyhow, bail};
+use dapple_api::kinds::{self, Name, OwnKind};
 use dapple_plan::variant::{ObjectName, Plan, Variant};
 use dapple_plan::world::kind_name;
 
 /// What kubectl users call the kinds that are planned: the kind, as plans name it, and words in lower case.
 static KINDS: LazyLock<Vec<(String, Vec<String>)>> = LazyLock::new(|| {
-    let mut own = kinds::OWN.into_iter().filter(|own| own.is_workload).map(|own| {
-        let mut words = words(own.at.kind, own.at.plural, own.short_names, "");
-        // Of two kinds of one name, the plain words are ours.
-        let native = kinds::NATIVE.iter().find(|native| native.at.kind == own.at.kind);
-        words.extend(native.iter().flat_map(|native| native.short_names).map(ToString::to_string));
-        words.push(own.crd());
-        (own.at.kind.to_owned(), words)
-    });
+    let mut own =
+        kinds::OWN.into_iter().filter(|own| own.is_workload).map(|own| (own.at.kind.to_owned(), own_words(own)));
     let native = kinds::NATIVE.iter().map(|native| {
         let kind = kind_name(&format!("{}/{}", native.at.group, native.at.version), native.at.kind);
         let group = if kind == native.at.kind { String::new() } else { format!(".{}", native.at.group) };
@@ -30,6 +24,22 @@ fn words(kind: &str, plural: &str, short_names: &[&str], group: &str) -> Vec<Str
     let all = [kind.to_lowercase(), plural.to_owned()].into_iter().chain(short_names.iter().map(ToString::to_string));
     all.map(|word| word + group).collect()
 }
+
+/// What people call a kind of ours.
+fn own_words(own: &OwnKind) -> Vec<String> {
+    let mut words = words(own.at.kind, own.at.plural, own.short_names, "");
+    // Of two kinds of one name, the plain words are ours.
+    let native = kinds::NATIVE.iter().find(|native| native.at.kind == own.at.kind);
+    words.extend(native.iter().flat_map(|native| native.short_names).map(ToString::to_string));
+    words.push(own.crd());
+    words
+}
+
+/// Kinds that `get` shows.
+const SHOWN: [Name; 5] = [Name::DaemonSet, Name::NodePool, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
+
+/// Kinds whose rollouts are followed and steered.
+const ROLLED: [Name; 3] = [Name::DaemonSet, Name::YurtAppSet, Name::YurtAppDaemon];
 
 /// A kind and a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,20 +77,39 @@ fn kind_of(word: &str) -> Option<&'static str> {
     KINDS.iter().find(|(_, words)| words.iter().any(|known| known == word)).map(|(kind, _)| kind.as_str())
 }
 
-/// The DaemonSet that one word or two name: `daemonset/agent`, `daemonset agent`, or `daemonset` for all there are.
-pub(crate) fn daemonset(words: &[String]) -> anyhow::Result<Option<String>> {
+/// What one word or two name to be shown: `daemonset/agent`, `daemonset agent`, or `daemonset` for all there are.
+pub(crate) fn shown(words: &[String]) -> anyhow::Result<(&'static OwnKind, Option<String>)> {
+    one_of(&SHOWN, words)
+}
+
+/// What one word or two name to be rolled out: `daemonset/agent`, or `daemonset agent`.
+pub(crate) fn rolled(words: &[String]) -> anyhow::Result<(&'static OwnKind, String)> {
+    let (own, name) = one_of(&ROLLED, words)?;
+    let name = name.with_context(|| format!("say which one: {}/NAME", own.at.kind.to_lowercase()))?;
+    Ok((own, name))
+}
+
+/// A kind, one of these, and the name if there is one.
+fn one_of(among: &[Name], words: &[String]) -> anyhow::Result<(&'static OwnKind, Option<String>)> {
     let (kind, name) = match words {
         [both] => both.split_once('/').map_or((both.as_str(), None), |(kind, name)| (kind, Some(name))),
         [kind, name] if !kind.contains('/') && !name.contains('/') => (kind.as_str(), Some(name.as_str())),
-        _ => bail!("write it as daemonset/NAME, or daemonset NAME"),
+        _ => bail!("write it as KIND/NAME, or KIND NAME, such as daemonset/NAME"),
     };
-    match kind_of(&kind.to_lowercase()) {
-        Some("DaemonSet") if name.is_some_and(str::is_empty) => bail!("the name is missing: write daemonset/NAME"),
-        Some("DaemonSet") => Ok(name.map(str::to_owned)),
-        Some("DaemonSet.apps") => {
-            bail!("{kind} is Kubernetes' own kind: use kubectl; dapple looks after daemonsets.apps.kruise.io")
+    let word = kind.to_lowercase();
+    if kind_of(&word) == Some("DaemonSet.apps") {
+        bail!("{kind} is Kubernetes' own kind: use kubectl; dapple looks after daemonsets.apps.kruise.io");
+    }
+    let known = kinds::OWN.into_iter().filter(|own| among.contains(&own.name));
+    let known: Vec<String> = known.map(|own| format!("{}/NAME", own.at.kind.to_lowercase())).collect();
+    let known = known.join(", ");
+    match kinds::OWN.into_iter().find(|own| SHOWN.contains(&own.name) && own_words(own).contains(&word)) {
+        None => bail!("{kind:?} is not served here: use one of {known}"),
+        Some(own) if !among.contains(&own.name) => bail!("{}s are not rolled out: use one of {known}", own.at.kind),
+        Some(own) if name.is_some_and(str::is_empty) => {
+            bail!("the name is missing: write {}/NAME", own.at.kind.to_lowercase())
         }
-        _ => bail!("{kind:?} is not served here: use daemonset/NAME, a DaemonSet of apps.kruise.io/v1beta1"),
+        Some(own) => Ok((own, name.map(str::to_owned))),
     }
 }
 
@@ -132,12 +161,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemonset_is_named_by_one_word_or_two() {
-        let of = |words: &[&str]| daemonset(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+    fn what_is_shown_is_named_by_one_word_or_two() {
+        let of = |words: &[&str]| shown(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         for words in [&["ds/a"][..], &["daemonset", "a"], &["ADS", "a"], &["daemonsets.apps.kruise.io/a"]] {
-            assert_eq!(of(words).unwrap().as_deref(), Some("a"), "{words:?}");
+            let (own, name) = of(words).unwrap();
+            assert_eq!((own.name, name.as_deref()), (Name::DaemonSet, Some("a")), "{words:?}");
         }
-        assert_eq!(of(&["ds"]).unwrap(), None);
+        assert_eq!(of(&["ds"]).unwrap().1, None);
+        for (word, kind) in [
+            ("np", Name::NodePool),
+            ("nodepools", Name::NodePool),
+            ("yas", Name::YurtAppSet),
+            ("YurtAppDaemon", Name::YurtAppDaemon),
+            ("yacr", Name::Replacement),
+            ("yurtappconfigurationreplacements.apps.openyurt.io", Name::Replacement),
+        ] {
+            assert_eq!(of(&[word]).unwrap().0.name, kind, "{word}");
+        }
         for (words, part) in [
             (&["ds/"][..], "name is missing"),
             (&["ds", ""], "name is missing"),
@@ -148,6 +188,25 @@ mod tests {
             (&["agent"], "not served"),
         ] {
             assert!(of(words).unwrap_err().to_string().contains(part), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_rolled_out_has_a_name() {
+        let of = |words: &[&str]| rolled(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            of(&["yad/logs"]).map(|(own, name)| (own.name, name)).unwrap(),
+            (Name::YurtAppDaemon, "logs".to_owned())
+        );
+        for (word, part) in [
+            ("yas", "say which one: yurtappset/NAME"),
+            (
+                "np/beijing",
+                "NodePools are not rolled out: use one of daemonset/NAME, yurtappset/NAME, yurtappdaemon/NAME",
+            ),
+            ("deploy/web", "not served here: use one of daemonset/NAME"),
+        ] {
+            assert!(of(&[word]).unwrap_err().to_string().contains(part), "{word}");
         }
     }
 

@@ -28,6 +28,7 @@ mod standings;
 mod status;
 mod subscribe;
 
+pub use apps::is_there;
 pub use blueprints::Blueprints;
 pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};

@@ -278,6 +278,7 @@ fn state_of(progress: &Progress) -> (&'static str, String) {
         State::Stopped => ("Stopped", format!("stopped: {done} of {of} pools done")),
         State::Paused => ("Paused", "paused".to_owned()),
         State::RollingOut => ("RollingOut", format!("rolling out: {done} of {of} pools done")),
+        State::Late { pools } => ("Late", format!("late: {pools} of {of} pools")),
         State::Unavailable { pools } => ("Unavailable", format!("unavailable: {pools} of {of} pools")),
         State::NoPools => ("NoPools", "no pools".to_owned()),
         State::Complete => ("Complete", "complete".to_owned()),

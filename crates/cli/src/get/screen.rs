@@ -3,32 +3,32 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use dapple_view::daemonset::DaemonSetView;
-
 use crate::args::GetOutput;
+use crate::get::kind::{Key, Shown};
 use crate::get::printed;
 use crate::output::{is_coloured, put};
 
 /// A terminal of unknown height.
 const ROWS: usize = 24;
 
-type Key = (String, String);
-
-/// A DaemonSet as it is now, and as it would be at the moment the watch began: in this form only changes of its own
+/// An object as it is now, and as it would be at the moment the watch began: in this form only changes of its own
 /// differ, and not its age.
-pub(super) struct Seen {
-    pub(super) now: DaemonSetView,
-    pub(super) then: DaemonSetView,
+pub(super) struct Seen<V> {
+    pub(super) now: V,
+    pub(super) then: V,
 }
 
-pub(super) enum Screen {
+pub(super) enum Screen<V> {
     /// Each picture takes the place of the one before it, of so many lines.
     Terminal { lines: usize },
     /// What changed is added, for whoever reads it later.
-    Log { shown: BTreeMap<Key, DaemonSetView> },
+    Log { shown: BTreeMap<Key, V> },
 }
 
-impl Screen {
+/// How views are to be shown: how the kind is written before a name, and the form that was asked for.
+pub(super) type Form<'a> = (&'a str, GetOutput);
+
+impl<V> Screen<V> {
     pub(super) fn new(output: GetOutput) -> Self {
         let is_text = matches!(output, GetOutput::Text | GetOutput::Wide);
         if is_text && std::io::stdout().is_terminal() {
@@ -44,11 +44,16 @@ impl Screen {
     }
 
     /// Shows what there is now; `aside` is a line below it. Says whether there is still somebody who looks.
-    pub(super) fn show(&mut self, seen: Vec<Seen>, aside: Option<&str>, output: GetOutput) -> anyhow::Result<bool> {
+    pub(super) fn show<K: Shown<View = V>>(
+        &mut self,
+        seen: Vec<Seen<V>>,
+        aside: Option<&str>,
+        form: Form<'_>,
+    ) -> anyhow::Result<bool> {
         match self {
             Self::Terminal { lines } => {
-                let views: Vec<DaemonSetView> = seen.into_iter().map(|one| one.now).collect();
-                let mut picture = printed(&views, output, is_coloured())?;
+                let views: Vec<V> = seen.into_iter().map(|one| one.now).collect();
+                let mut picture = printed::<K>(&views, form.0, (form.1, is_coloured()))?;
                 if let Some(aside) = aside {
                     picture += &format!("{aside}\n");
                 }
@@ -58,7 +63,7 @@ impl Screen {
                 Ok(put(format_args!("{text}")))
             }
             Self::Log { shown } => {
-                let text = log(shown, seen, output)?;
+                let text = log::<K>(shown, seen, form)?;
                 Ok(text.is_empty() || put(format_args!("{text}")))
             }
         }
@@ -86,21 +91,26 @@ fn frame(picture: &str, before: usize, height: usize) -> (String, usize) {
 }
 
 /// What has changed since it was shown last, and what is gone.
-fn log(shown: &mut BTreeMap<Key, DaemonSetView>, seen: Vec<Seen>, output: GetOutput) -> anyhow::Result<String> {
-    let key = |view: &DaemonSetView| (view.namespace.clone(), view.name.clone());
-    let there: Vec<Key> = seen.iter().map(|one| key(&one.then)).collect();
+fn log<K: Shown>(
+    shown: &mut BTreeMap<Key, K::View>,
+    seen: Vec<Seen<K::View>>,
+    (resource, output): Form<'_>,
+) -> anyhow::Result<String> {
+    let there: Vec<Key> = seen.iter().map(|one| K::key(&one.then)).collect();
     let gone: Vec<Key> = shown.keys().filter(|known| !there.contains(known)).cloned().collect();
     let mut text = String::new();
     for known in gone {
         shown.remove(&known);
         if matches!(output, GetOutput::Text | GetOutput::Wide) {
-            text += &format!("{}/{} was deleted\n\n", known.0, known.1);
+            let namespace = if known.0.is_empty() { String::new() } else { format!("{}/", known.0) };
+            text += &format!("{namespace}{} was deleted\n\n", known.1);
         }
     }
     let mut changed = Vec::new();
     for Seen { now, then } in seen {
-        if shown.get(&key(&then)) != Some(&then) {
-            shown.insert(key(&then), then);
+        let key = K::key(&then);
+        if shown.get(&key) != Some(&then) {
+            shown.insert(key, then);
             changed.push(now);
         }
     }
@@ -114,8 +124,10 @@ fn log(shown: &mut BTreeMap<Key, DaemonSetView>, seen: Vec<Seen>, output: GetOut
                 text += &format!("{}\n", serde_json::to_string_pretty(view)?);
             }
         }
-        GetOutput::Text | GetOutput::Wide => text += &format!("{}\n", printed(&changed, output, is_coloured())?),
-        GetOutput::Yaml | GetOutput::Name => text += &printed(&changed, output, false)?,
+        GetOutput::Text | GetOutput::Wide => {
+            text += &format!("{}\n", printed::<K>(&changed, resource, (output, is_coloured()))?);
+        }
+        GetOutput::Yaml | GetOutput::Name => text += &printed::<K>(&changed, resource, (output, false))?,
     }
     Ok(text)
 }
@@ -123,11 +135,15 @@ fn log(shown: &mut BTreeMap<Key, DaemonSetView>, seen: Vec<Seen>, output: GetOut
 #[cfg(test)]
 mod tests {
     use dapple_api::daemonset::DaemonSet;
+    use dapple_view::daemonset::DaemonSetView;
     use jiff::Timestamp;
 
     use super::*;
+    use crate::get::kind::DaemonSets;
 
-    fn seen(name: &str, desired: i32, now: i64) -> Seen {
+    const RESOURCE: &str = "daemonset.apps.kruise.io";
+
+    fn seen(name: &str, desired: i32, now: i64) -> Seen<DaemonSetView> {
         let set: DaemonSet = serde_json::from_value(serde_json::json!({
             "metadata": {"name": name, "namespace": "default", "creationTimestamp": "2026-11-15T10:00:00Z"},
             "spec": {"selector": {}, "template": {}}, "status": {"desiredNumberScheduled": desired}}))
@@ -139,13 +155,14 @@ mod tests {
     #[test]
     fn only_what_changed_is_added() {
         let mut shown = BTreeMap::new();
-        let mut names = |all: Vec<Seen>| log(&mut shown, all, GetOutput::Name).unwrap();
+        let mut names =
+            |all: Vec<Seen<DaemonSetView>>| log::<DaemonSets>(&mut shown, all, (RESOURCE, GetOutput::Name)).unwrap();
         assert_eq!(names(vec![seen("a", 1, 5), seen("b", 1, 5)]).lines().count(), 2);
         assert_eq!(names(vec![seen("a", 1, 99), seen("b", 1, 99)]), "", "time alone is no change");
         assert_eq!(names(vec![seen("a", 1, 99), seen("b", 2, 99)]), "daemonset.apps.kruise.io/b\n");
-        let text = log(&mut shown, vec![seen("b", 2, 99)], GetOutput::Text).unwrap();
-        assert_eq!(text, "default/a was deleted\n\n");
-        assert_eq!(log(&mut shown, vec![seen("b", 2, 99)], GetOutput::Json).unwrap(), "");
+        let mut log = |output| log::<DaemonSets>(&mut shown, vec![seen("b", 2, 99)], (RESOURCE, output)).unwrap();
+        assert_eq!(log(GetOutput::Text), "default/a was deleted\n\n");
+        assert_eq!(log(GetOutput::Json), "");
     }
 
     #[test]

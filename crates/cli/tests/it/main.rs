@@ -21,6 +21,8 @@ mod plan;
 mod plan_groups;
 mod plan_live;
 mod plan_policies;
+mod pools;
+mod pools_live;
 mod proxy;
 mod reinvocation;
 mod rollout;

@@ -42,6 +42,7 @@ mod tell;
 use explain::{Changers, Said};
 use io::Io;
 use learn::Sought;
+pub use learn::is_there;
 use observe::{Situation, View};
 pub(super) use observe::{addressed, asked, in_force, plain};
 pub(super) use replacements::tell_unserved;

@@ -43,6 +43,11 @@ pub enum State {
     Paused,
     /// Pools are being changed.
     RollingOut,
+    /// All pools are changed that should be, and some are not done in time.
+    Late {
+        /// How many pools.
+        pools: usize,
+    },
     /// Everything is changed that should be, and some pools have not all their pods available.
     Unavailable {
         /// How many pools.
@@ -61,7 +66,7 @@ pub fn progress(object: &ApplicationObject, said: &Said) -> Progress {
     let awaited: Vec<&PoolStatus> =
         asked.iter().copied().filter(|pool| !said.rules.skip.contains(&pool.name)).collect();
     let number = |state: PoolState| awaited.iter().filter(|pool| pool.state == state).count();
-    let moving = number(PoolState::Waiting) + number(PoolState::Changing) + number(PoolState::Late);
+    let (moving, late) = (number(PoolState::Waiting) + number(PoolState::Changing), number(PoolState::Late));
     let (unavailable, failed) = (number(PoolState::Unavailable), number(PoolState::Failed));
     let is_failing = object.condition(SYNCED).is_some_and(|known| known.status == "False" && known.reason == "Failing");
     let is_deleting = object.metadata.deletion_timestamp.is_some();
@@ -79,6 +84,8 @@ pub fn progress(object: &ApplicationObject, said: &Said) -> Progress {
         State::Paused
     } else if moving > 0 {
         State::RollingOut
+    } else if late > 0 {
+        State::Late { pools: late }
     } else if failed > 0 {
         State::Degraded
     } else if unavailable > 0 {
@@ -92,7 +99,7 @@ pub fn progress(object: &ApplicationObject, said: &Said) -> Progress {
     let is_told = !matches!(state, State::Deleting | State::Unseen);
     Progress {
         state,
-        is_done: is_over && moving + unavailable + failed == 0,
+        is_done: is_over && moving + late + unavailable + failed == 0,
         pools: asked.len(),
         done: asked.iter().filter(|pool| pool.state == PoolState::Done).count(),
         counts: sum(&status.pools),
@@ -228,6 +235,12 @@ mod tests {
         assert_eq!(of(json!({}), &[], failing).notes, ["it is not known which NodePools there are"]);
         assert_eq!(state(json!({}), &[pool("a", "Failed", 3, "x")], json!({})), (State::Degraded, false));
         assert_eq!(state(json!({}), &[pool("a", "Unavailable", 3, "x")], json!({})).0, State::Unavailable { pools: 1 });
+        let late = pool("b", "Late", 1, "x");
+        assert_eq!(
+            state(json!({}), &[pool("a", "Done", 3, ""), late.clone()], json!({})),
+            (State::Late { pools: 1 }, false)
+        );
+        assert_eq!(state(json!({}), &[waiting[0].clone(), late], json!({})).0, State::RollingOut);
     }
 
     #[test]

@@ -94,16 +94,22 @@ pub fn obstacle(object: &ApplicationObject, replacement: Option<&YurtAppConfigur
     if is_suspended(object) {
         return Some("it is paused: no pool changes before `dapple rollout resume`".to_owned());
     }
-    if let Some(name) = paused_by(replacement) {
-        return Some(format!(
-            "it is paused by its YurtAppConfigurationReplacement {name}: no pool changes before the annotation dapple.dev/suspend \
-             is taken off that object"
-        ));
+    if let Some(by_other) = pause_of_replacement(replacement) {
+        return Some(by_other);
     }
     let (_, spec) = spec_of(object.template())?;
     let is_on_delete = spec["updateStrategy"]["type"] == "OnDelete";
     is_on_delete
         .then(|| "pods are replaced when somebody deletes them, since updateStrategy.type is OnDelete".to_owned())
+}
+
+/// What is to be said of an application whose replacement pauses it.
+pub fn pause_of_replacement(replacement: Option<&YurtAppConfigurationReplacement>) -> Option<String> {
+    let name = paused_by(replacement)?;
+    Some(format!(
+        "it is paused by its YurtAppConfigurationReplacement {name}: no pool changes before the annotation dapple.dev/suspend is \
+         taken off that object"
+    ))
 }
 
 fn is_suspended(object: &ApplicationObject) -> bool {

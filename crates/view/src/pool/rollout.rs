@@ -45,7 +45,7 @@ impl Follower {
         if is_seen && progress.is_done {
             return Step::Done(text);
         }
-        if is_seen && progress.state == State::Stopped {
+        if is_seen && matches!(progress.state, State::Stopped | State::Late { .. }) {
             return Step::Failed(text);
         }
         if self.last.as_ref() == Some(&text) {
@@ -81,6 +81,7 @@ fn line(
             format!("{name}: waiting until the manager has seen {what}")
         }
         State::Stopped => format!("{name} is stopped: {counts}{more}"),
+        State::Late { .. } => format!("{name} was not done in time: {counts}{more}"),
         // What the controller says of a pause is what is said here.
         State::Paused if !progress.is_done => {
             format!("{name}: paused at {counts}; `dapple rollout resume` lets it go on")
@@ -168,6 +169,9 @@ mod tests {
         let stopped = json!({"pools": waiting, "stopped": {"revision": 2, "since": "2026-11-15T10:00:00Z"}});
         let Step::Failed(said) = step(json!({}), stopped) else { panic!() };
         assert_eq!(said, "yurtappset/web is stopped: 1 of 3 pools done; b: 0 of 1 pods are available");
+        let late = json!({"pools": [waiting[0], waiting[1]]});
+        let Step::Failed(said) = step(json!({}), late) else { panic!() };
+        assert_eq!(said, "yurtappset/web was not done in time: 1 of 2 pools done; b: 0 of 1 pods are available");
         let paused = json!({"annotations": {"dapple.dev/suspend": "true"}});
         let Step::Line(said) = step(paused, json!({"pools": waiting})) else { panic!() };
         assert_eq!(said, "yurtappset/web: paused at 1 of 3 pools done; `dapple rollout resume` lets it go on");

@@ -100,7 +100,7 @@ impl ApplicationView {
     fn write(&self, lines: &mut Vec<Line>, colour: bool, wide: bool) {
         let tone = match self.state {
             "Complete" | "NoPools" => Tone::Good,
-            "Degraded" | "Deleting" | "Stopped" => Tone::Bad,
+            "Degraded" | "Deleting" | "Stopped" | "Late" => Tone::Bad,
             "RollingOut" => Tone::Place,
             "NotBegun" => Tone::Aside,
             _ => Tone::Warning,

@@ -168,7 +168,8 @@ async fn seek(
     futures::stream::iter(targets).map(ask).buffer_unordered(AT_ONCE).try_collect().await
 }
 
-async fn is_there(client: &Client, namespace: &str, target: &Target) -> Result<bool, kube::Error> {
+/// Whether a target is there.
+pub async fn is_there(client: &Client, namespace: &str, target: &Target) -> Result<bool, kube::Error> {
     let name = &target.name;
     Ok(match target.kind {
         ReferenceKind::PersistentVolumeClaim => {

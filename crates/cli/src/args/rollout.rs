@@ -1,4 +1,4 @@
-//! The commands and flags about DaemonSets of apps.kruise.io.
+//! The commands and flags of `get` and `rollout`.
 
 use std::time::Duration;
 
@@ -8,19 +8,20 @@ use super::{ConnectArgs, ViewOutput};
 
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
-    /// What to show: daemonset for all of a namespace, daemonset/NAME or daemonset NAME for one.
-    #[arg(value_name = "daemonset[/NAME]", required = true, num_args = 1..=2)]
+    /// What to show: a kind for all of a namespace, KIND/NAME or KIND NAME for one. Kinds are daemonset (of apps.kruise.io),
+    /// nodepool, yurtappset, yurtappdaemon and yurtappconfigurationreplacement, or their short names ds, np, yas, yad, yacr.
+    #[arg(value_name = "KIND[/NAME]", required = true, num_args = 1..=2)]
     pub(crate) target: Vec<String>,
-    /// The namespace; otherwise the context's.
+    /// The namespace; otherwise the context's. NodePools are in none.
     #[arg(short, long)]
     pub(crate) namespace: Option<String>,
     /// All namespaces.
     #[arg(short = 'A', long, conflicts_with = "namespace")]
     pub(crate) all_namespaces: bool,
-    /// Go on showing what changes until Ctrl-C: in place on a terminal, else each changed DaemonSet anew.
+    /// Go on showing what changes until Ctrl-C: in place on a terminal, else each changed object anew.
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// How to print it; wide has strategy, images and whole revision names.
+    /// How to print it; wide has more columns: strategy and images, nodes of pools, every pool of an application.
     #[arg(short, long, value_enum, default_value_t = GetOutput::Text)]
     pub(crate) output: GetOutput,
     #[command(flatten)]
@@ -46,28 +47,33 @@ pub(crate) struct RolloutArgs {
 pub(crate) enum RolloutCommand {
     /// Say how far a rollout is, and wait for its end.
     ///
-    /// Prints a line for each change: how many nodes are updated, and what it waits for. Ends with 0 once everything is
-    /// updated that should be, and available; with 1 if the time is over or the DaemonSet is gone; with 2 for an error.
-    /// A DaemonSet that is updated on deletion (OnDelete) is not waited for: how many pods wait is said, and it ends
-    /// with 0.
+    /// Prints a line for each change: how many nodes are updated, or how many pools are done, and what it waits for. Ends
+    /// with 0 once everything is updated that should be, and available; with 1 if the time is over, the object is gone, or
+    /// the rollout over pools was stopped; with 2 for an error. A DaemonSet that is updated on deletion (OnDelete) is not
+    /// waited for: how many pods wait is said, and it ends with 0.
     Status(StatusOfArgs),
-    /// Stop updating pods until `resume`. Pods that are missing are still created.
-    Pause(SetArgs),
-    /// Let a paused rollout go on.
-    Resume(SetArgs),
+    /// Stop updating pods until `resume`. Pods of a DaemonSet that are missing are still created; of an application in
+    /// pools nothing at all is written (dapple.dev/suspend).
+    Pause(ObjectArgs),
+    /// Let a rollout go on that was paused, or, over pools, stopped because pools were not done in time.
+    Resume(ObjectArgs),
     /// Go back to an earlier revision: the template and the patches as they were.
+    ///
+    /// Of an application in pools, the template, the pools and the replacements: two objects may be written, which is said
+    /// first.
     Undo(UndoArgs),
-    /// Replace every pod by one like it, at the pace of a rolling update.
-    Restart(SetArgs),
-    /// Show the revisions: what they were for, and how many pods have each.
+    /// Replace every pod by one like it, at the pace of a rolling update, or pool by pool.
+    Restart(ObjectArgs),
+    /// Show the revisions: what they were for, and how many pods or pools have each.
     History(HistoryArgs),
 }
 
-/// Which DaemonSet.
+/// Which DaemonSet, YurtAppSet or YurtAppDaemon.
 #[derive(Debug, Args)]
-pub(crate) struct SetArgs {
-    /// The DaemonSet: daemonset/NAME, or daemonset NAME.
-    #[arg(value_name = "daemonset/NAME", required = true, num_args = 1..=2)]
+pub(crate) struct ObjectArgs {
+    /// What is rolled out: KIND/NAME, or KIND NAME. Kinds are daemonset (ds, of apps.kruise.io), yurtappset (yas) and
+    /// yurtappdaemon (yad).
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
     pub(crate) target: Vec<String>,
     /// The namespace; otherwise the context's.
     #[arg(short, long)]
@@ -79,7 +85,7 @@ pub(crate) struct SetArgs {
 #[derive(Debug, Args)]
 pub(crate) struct StatusOfArgs {
     #[command(flatten)]
-    pub(crate) set: SetArgs,
+    pub(crate) object: ObjectArgs,
     /// Wait for the end of the rollout; --watch=false says how far it is, and ends with 0.
     #[arg(short, long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true",
           action = clap::ArgAction::Set, value_name = "true|false")]
@@ -92,7 +98,7 @@ pub(crate) struct StatusOfArgs {
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
     #[command(flatten)]
-    pub(crate) set: SetArgs,
+    pub(crate) object: ObjectArgs,
     /// The revision to go back to, as `history` numbers them; otherwise the one before the newest.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) to_revision: i64,
@@ -112,8 +118,8 @@ pub(crate) enum DryRun {
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    pub(crate) set: SetArgs,
-    /// Show this revision in full: its template and its patches.
+    pub(crate) object: ObjectArgs,
+    /// Show this revision in full: its template, and its patches or pools and replacements.
     #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) revision: i64,
     /// How to print it.
@@ -158,10 +164,10 @@ mod tests {
     #[test]
     fn flags_are_those_that_kubectl_users_know() {
         let RolloutCommand::Status(status) = rollout(&["status", "ds", "a", "--watch=false"]) else { panic!() };
-        assert_eq!((status.set.target.len(), status.watch), (2, false));
+        assert_eq!((status.object.target.len(), status.watch), (2, false));
         for words in [&["status", "ds/a"][..], &["status", "ds/a", "-w"], &["status", "-w", "ds/a", "--timeout=5s"]] {
             let RolloutCommand::Status(status) = rollout(words) else { panic!() };
-            assert!(status.watch && status.set.target == ["ds/a"], "{words:?}");
+            assert!(status.watch && status.object.target == ["ds/a"], "{words:?}");
         }
         let dry = |words: &[&str]| match rollout(words) {
             RolloutCommand::Undo(undo) => undo.dry_run,
