@@ -87,7 +87,9 @@ pub(super) async fn run<K: Shown>(reach: &Reach, name: Option<&str>, output: Get
     };
     if let (Some(object), Some(name)) = (with_notice("reading the cluster ...", first).await?, name) {
         of_objects = of_objects.fields(&format!("metadata.name={name}"));
-        if let Some(Ok(selector)) = K::selector(&object).cloned().map(kube::core::Selector::try_from) {
+        if let Some(selector) = K::selector(&object)
+            && let Ok(selector) = kube::core::Selector::try_from(selector.clone())
+        {
             of_pods = of_pods.labels_from(&selector);
         }
     }
@@ -108,7 +110,7 @@ async fn follow<K: Shown>(
     let owned = |pod: &Pod| Some((controller(&pod.metadata)?.to_owned(), PodFacts::of(pod)));
     let read = |object: &DynamicObject| Some((object.metadata.uid.clone(), reach.read_or_note(object, K::read)?));
     let (none, resource) = (none_of(reach), reach.resource());
-    let (mut world, mut screen, then) = (World::<K>::new(), Screen::new(output), Timestamp::now());
+    let (mut world, mut screen, then) = (World::<K>::new(), Screen::<K::View>::new(output), Timestamp::now());
     let mut tick = tokio::time::interval(TICK);
     let mut due = Instant::now();
     let (mut is_dirty, mut told) = (false, None);
