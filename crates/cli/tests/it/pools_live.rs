@@ -270,7 +270,7 @@ async fn it_is_planned(shell: &Shell<'_>, client: &Client) {
     let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "for-a", "namespace": "default"}});
     apply(client, &own).await.unwrap();
     let item = json!({"configMap": {"configMapSource": "from", "configMapTarget": "for-{{nodepool}}"}});
-    let said = plan(&replacement("small", &[item.clone()]), 1, &[]);
+    let said = plan(&replacement("small", std::slice::from_ref(&item)), 1, &[]);
     for part in [
         "pools: 3 held back (target missing), 1 restarted",
         "rollout: at most 1 pool at a time, in 1 wave",
@@ -280,7 +280,8 @@ async fn it_is_planned(shell: &Shell<'_>, client: &Client) {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
-    let told: Value = serde_json::from_str(&plan(&replacement("small", &[item]), 1, &["-o", "json"])).unwrap();
+    let told: Value =
+        serde_json::from_str(&plan(&replacement("small", std::slice::from_ref(&item)), 1, &["-o", "json"])).unwrap();
     assert_eq!(told[0]["pools"]["each"][0]["wave"], 1, "{told}");
     assert_eq!(told[0]["pools"]["each"][1]["missing"], json!([{"kind": "ConfigMap", "name": "for-b"}]), "{told}");
     let said = plan(&replacement("huge", &[]), 1, &["-o", "wide"]);

@@ -119,7 +119,7 @@ impl Seen {
             return Err(Unforetold::OtherKind(other.name().to_owned()));
         }
         let (newest, refused) = (self.newest(), BTreeMap::new());
-        let learned = Learned { missing: self.missing.clone() };
+        let learned = Learned { missing: self.missing.clone(), ..Learned::default() };
         let facts = Facts {
             application: &self.application,
             version: &self.version,
@@ -175,7 +175,7 @@ impl Seen {
             turn: turn(seat, told.state, (wave, end)),
             wave,
             pods: seat.wanted.as_ref().map(declared_replicas).or_else(wanted).unwrap_or(told.desired),
-            field: seat.difference.field.clone(),
+            field: seat.difference.field.as_ref().map(ToString::to_string),
             message: told.message.clone(),
             missing: targets.filter(|target| self.missing.contains(*target)).cloned().collect(),
             is_drift: seat.is_drift,

@@ -78,7 +78,7 @@ fn pools_come_in_waves_by_budget_and_order() {
     assert_eq!(waves(&seen(&all, &json!({}), &[])), [None; 4], "nothing is to be done");
     let first = &one_by_one.ahead(now()).unwrap().pools[0];
     assert_eq!((first.pods, first.workload.as_deref()), (2, Some("demo-a")));
-    assert_eq!(first.field.as_deref(), Some("spec.template.spec.containers"));
+    assert_eq!(first.field.as_deref(), Some("spec.template.spec.containers[name=c].image"));
 }
 
 #[test]
