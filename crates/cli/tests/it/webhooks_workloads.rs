@@ -40,7 +40,8 @@ impl<'h> Workload<'h> {
     /// Waits until a pool has one, which its own controller has seen.
     async fn of(hooked: &'h Hooked, kind: &str, pool: &str) -> Self {
         let label = format!("apps.openyurt.io/pool-name={pool}");
-        let name = eventually(&format!("{pool} has its {kind}"), || async {
+        let what = format!("{pool} has its {kind}");
+        let name = eventually(&what, || async {
             let said = hooked.kubectl(&["get", kind, "-l", &label, "-o", "json"], "");
             let list: Value = serde_json::from_slice(&said.stdout).map_err(|_| text(&said.stderr))?;
             let found = &list["items"][0];

@@ -37,10 +37,12 @@ pub struct Blueprints {
 /// What applications say, by UID: they have many pools, and are asked about for each.
 type AllSaid = Arc<Mutex<BTreeMap<Arc<str>, Said>>>;
 
+/// The generation of an application, and its replacement with that one's.
+type SaidOf = (Option<i64>, Option<(Arc<str>, Option<i64>)>);
+
 /// What an application says.
 struct Said {
-    /// Its generation, and its replacement with that one's.
-    of: (Option<i64>, Option<(Arc<str>, Option<i64>)>),
+    of: SaidOf,
     version: Arc<Version>,
 }
 

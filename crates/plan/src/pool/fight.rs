@@ -69,10 +69,8 @@ fn has(fields: &Value, field: &Path) -> bool {
 fn item<'f>(fields: &'f Value, key: &str, value: &str) -> Option<&'f Value> {
     let is_it = |(noted, _): &(&String, &Value)| {
         let told = noted.strip_prefix("k:").and_then(|text| serde_json::from_str::<Value>(text).ok());
-        told.is_some_and(|told| match &told[key] {
-            Value::String(text) => text == value,
-            other => other.to_string() == value,
-        })
+        // Ports are numbers there.
+        told.is_some_and(|told| told[key].as_str().map_or_else(|| told[key].to_string(), str::to_owned) == value)
     };
     fields.as_object()?.iter().find(is_it).map(|(_, below)| below)
 }

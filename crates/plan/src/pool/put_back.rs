@@ -236,7 +236,8 @@ fn told(known: &Known<'_>, version: &Version, write: Write<'_>, result: &Value) 
 /// no news.
 fn is_news(path: &Path, is_new: bool) -> bool {
     let is = |step: Option<&Step>, name: &str| matches!(step, Some(Step::Field(field)) if field == name);
-    !is(path.steps().last(), POOL_REVISION_LABEL) && !(is_new && is(path.steps().first(), "metadata"))
+    let is_noted = is_new && is(path.steps().first(), "metadata");
+    !is(path.steps().last(), POOL_REVISION_LABEL) && !is_noted
 }
 
 #[cfg(test)]
