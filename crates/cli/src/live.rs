@@ -138,6 +138,7 @@ pub(crate) async fn of_application(
                     object: Arc::new(object.clone()),
                     is_autoscaled: autoscaled.contains(&(kind.kind.to_owned(), name)),
                     is_others_doing: false,
+                    is_left_alone: false,
                 });
             }
         })

@@ -57,6 +57,8 @@ pub struct Existing {
     pub is_autoscaled: bool,
     /// Whether the API server, asked, would store what is there: another webhook made the difference.
     pub is_others_doing: bool,
+    /// Whether nothing is done with it: its NodePool cannot be read, or is gone while nodes carry its label. It counts as before.
+    pub is_left_alone: bool,
 }
 
 impl Existing {
@@ -180,6 +182,8 @@ pub struct Seat {
     pub is_asked: bool,
     /// Its workload, by its place in the facts.
     pub workload: Option<usize>,
+    /// Whether nothing is done with that.
+    pub is_left_alone: bool,
     /// Other workloads for the same pool, which are left alone.
     pub doubles: Vec<String>,
     /// What it should get, or why that cannot be.
@@ -295,6 +299,7 @@ fn look(
         pool: pool.to_owned(),
         is_asked: asked.is_some(),
         workload,
+        is_left_alone: workload.is_some_and(|place| facts.workloads[place].is_left_alone),
         doubles,
         rendered: asked.map(|asked| render(facts.application, facts.version, pool, &asked.taints)),
         wanted: None,
@@ -408,6 +413,7 @@ fn is_writable(seat: &Seat, facts: &Facts<'_>) -> bool {
         && seat.missing.is_empty()
         && seat.repair_pause.is_none()
         && !(seat.is_drift && is_on(Mutant::DriftLeft))
+        && !seat.is_left_alone
         && !facts.refused.contains_key(&seat.pool)
         && existing.is_some_and(|existing| !existing.is_going() && !existing.is_others_doing)
 }
@@ -445,7 +451,8 @@ pub(super) fn is_stopped(facts: &Facts<'_>) -> bool {
 fn leave(seats: &mut [Seat], states: &[PoolState], facts: &Facts<'_>) -> Vec<Action> {
     let existing = |seat: &Seat| seat.workload.and_then(|place| facts.workloads.get(place));
     let is_at_once = matches!(facts.version.pools, super::version::Pools::Named(_));
-    let places: Vec<usize> = (0..seats.len()).filter(|place| !seats[*place].is_asked).collect();
+    let is_leaving = |seat: &Seat| !seat.is_asked && !seat.is_left_alone;
+    let places: Vec<usize> = (0..seats.len()).filter(|place| is_leaving(&seats[*place])).collect();
     let counted = rollout::counted(states, facts.rules);
     let leavers: Vec<Leaver> = places
         .iter()
@@ -483,7 +490,7 @@ fn leave(seats: &mut [Seat], states: &[PoolState], facts: &Facts<'_>) -> Vec<Act
 
 /// Notes on a workload that its pool is leaving, or that it has come back.
 fn notes(seat: &Seat, facts: &Facts<'_>) -> Option<Action> {
-    let existing = facts.workloads.get(seat.workload?)?;
+    let existing = facts.workloads.get(seat.workload?).filter(|_| !seat.is_left_alone)?;
     let note = match (&seat.fate, existing.annotation(LEAVING_SINCE)) {
         (Some(Fate::Note), _) => json!(facts.now.to_string()),
         (None, Some(_)) if !existing.is_going() && !is_on(Mutant::LeavingKeptNoted) => Value::Null,

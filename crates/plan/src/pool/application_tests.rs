@@ -36,6 +36,7 @@ struct Cluster {
     now: Timestamp,
     resumed: Option<Timestamp>,
     autoscaled: BTreeSet<String>,
+    left_alone: BTreeSet<String>,
     rules: Rules,
     grace: i64,
     confirmed: Confirmed,
@@ -58,6 +59,7 @@ impl Cluster {
             now: Timestamp::from_second(1_000_000).expect("a time"),
             resumed: None,
             autoscaled: BTreeSet::new(),
+            left_alone: BTreeSet::new(),
             rules: Rules::default(),
             grace: 300,
             confirmed: Confirmed::default(),
@@ -112,6 +114,7 @@ impl Cluster {
                 object: Arc::new(object.clone()),
                 is_autoscaled: self.autoscaled.contains(pool),
                 is_others_doing: false,
+                is_left_alone: self.left_alone.contains(pool),
             }
         };
         let workloads: Vec<Existing> = self.workloads.iter().map(existing).collect();
@@ -403,6 +406,21 @@ fn what_is_wrong_with_one_pool_holds_up_no_other() {
     assert_eq!(cluster.with("c:2"), ["p02"]);
     assert_eq!((cluster.state("p00"), cluster.state("p01")), (State::Failed, State::Failed));
     assert_eq!(cluster.workloads.len(), 3, "nothing is deleted for it");
+}
+
+#[test]
+fn a_pool_whose_node_pool_is_gone_is_left_alone_and_counts_as_before() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.run(1, bad_two);
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.left_alone.insert(cluster.pools.remove(0));
+    cluster.run(10, bad_two);
+    assert!(cluster.with("c:2").is_empty(), "the one that is down still uses the budget up");
+    assert_eq!((cluster.workloads.len(), cluster.state("p00")), (5, State::Failed));
+    assert!(cluster.workload("p00")["metadata"]["annotations"][LEAVING_SINCE].is_null());
+    cluster.run(60, good);
+    assert_eq!(cluster.with("c:2").len(), 4, "it is well again");
 }
 
 #[test]

@@ -68,8 +68,9 @@ fn state(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     let cannot_be = matches!(seat.rendered, Some(Err(_)))
         || !seat.difference.fixed.is_empty()
         || facts.refused.contains_key(&seat.pool)
-        || seat.repair_pause.is_some();
-    if !seat.is_asked {
+        || seat.repair_pause.is_some()
+        || seat.is_left_alone;
+    if !seat.is_asked && !seat.is_left_alone {
         PoolState::Leaving
     } else if cannot_be {
         PoolState::Failed
@@ -138,6 +139,10 @@ pub(super) fn waits_for(seat: &Seat) -> String {
 }
 
 fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
+    if seat.is_left_alone {
+        return "its NodePool is gone while nodes carry its label, or cannot be read: nothing is changed in it"
+            .to_owned();
+    }
     if let Some(Err(error)) = &seat.rendered {
         return error.to_string();
     }

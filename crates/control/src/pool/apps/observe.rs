@@ -98,10 +98,16 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         Err(reason) => return Situation::Unknown(reason),
     };
     let is_left_alone = |pool: &str| pools.iter().all(|asked| asked.name != pool) && is_untouchable(io, &version, pool);
-    let (left_alone, known): (Vec<_>, Vec<_>) = known.into_iter().partition(|workload| is_left_alone(&workload.pool));
-    let text = |pool: &str| format!("the NodePool {pool} is gone, or cannot be read: nothing is changed in it");
+    let existing = |known: &Arc<Workload>| Existing {
+        pool: known.pool.clone(),
+        object: known.object.clone(),
+        is_autoscaled: false,
+        is_others_doing: false,
+        is_left_alone: is_left_alone(&known.pool),
+    };
+    let workloads = known.iter().map(existing).collect();
     let mut view = View {
-        failures: left_alone.iter().map(|workload| text(&workload.pool)).collect(),
+        failures: Vec::new(),
         application: kept.application(),
         version,
         kind,
@@ -111,7 +117,7 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         newest: None,
         nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
         pools,
-        workloads: known.iter().map(|known| existing(known)).collect(),
+        workloads,
         are_numbers_known: false,
         refused: BTreeMap::new(),
         learned: Learned::default(),
@@ -137,10 +143,6 @@ impl View {
         self.failures.extend(said.wrong.map(|wrong| format!("{wrong}; nothing is written until it is right")));
         (self.rules, self.grace, self.confirmed, self.resumed) = (said.rules, said.grace, said.confirmed, said.resumed);
     }
-}
-
-fn existing(known: &Workload) -> Existing {
-    Existing { pool: known.pool.clone(), object: known.object.clone(), is_autoscaled: false, is_others_doing: false }
 }
 
 /// A revision as decisions know it.
