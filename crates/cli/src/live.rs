@@ -133,12 +133,10 @@ pub(crate) async fn of_application(
                 let metadata = &object["metadata"];
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let name = text(&metadata["name"]);
+                let pool = text(&metadata["labels"][POOL_NAME_LABEL]);
                 workloads.push(Existing {
-                    pool: text(&metadata["labels"][POOL_NAME_LABEL]),
-                    object: Arc::new(object.clone()),
                     is_autoscaled: autoscaled.contains(&(kind.kind.to_owned(), name)),
-                    is_others_doing: false,
-                    is_left_alone: false,
+                    ..Existing::new(pool, Arc::new(object.clone()))
                 });
             }
         })

@@ -53,6 +53,8 @@ use tell::Told;
 const PACE: Duration = Duration::from_secs(1);
 /// How soon to look again at what nothing tells of: a refused write, nodes of a pool that is gone, or a target that does not exist.
 const AGAIN: Duration = Duration::from_secs(30);
+/// A write is seen by then or was not done: a watch that has gone silent ends before, and what was missed is told.
+const SEEN_WITHIN: Duration = Duration::from_secs(330);
 /// How often the API server is asked within one look what decides, each time for something else.
 const QUESTIONS: usize = 4;
 
@@ -67,6 +69,8 @@ pub(super) struct Applications<S: ApplicationSpec> {
 struct Memory {
     /// Pools whose last write was refused, with what was to be rolled out, the reason, and until when that counts.
     refused: BTreeMap<String, Refusal>,
+    /// Workloads that a write of ours may have changed, by UID.
+    doubts: BTreeMap<String, Doubt>,
     /// Workloads that another webhook changes, by UID, with what was compared.
     others_doing: BTreeMap<String, String>,
     /// Whether there is what replacements have pods refer to.
@@ -86,6 +90,13 @@ impl Memory {
     fn rest(&self) -> Option<Duration> {
         self.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
     }
+}
+
+/// A write of which nobody knows whether it was done.
+struct Doubt {
+    /// The version that was to be changed: the write changes no other.
+    version: String,
+    until: Timestamp,
 }
 
 struct Refusal {
@@ -170,6 +181,12 @@ impl<S: ApplicationSpec> Applications<S> {
         }
         let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
         memory.refused.retain(|_, refusal| refusal.revision == newest.name);
+        memory.doubts.retain(|_, doubt| now < doubt.until);
+        for workload in &mut view.workloads {
+            let [uid, version] = ["uid", "resourceVersion"].map(|field| workload.object["metadata"][field].as_str());
+            let doubt = uid.and_then(|uid| memory.doubts.get(uid));
+            workload.is_in_doubt = doubt.is_some_and(|doubt| Some(doubt.version.as_str()) == version);
+        }
         view.refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone())).collect();
         view.learned = learn::known(memory, now);
         let mut decision = decide(&facts(kept, &view, now));

@@ -26,13 +26,7 @@ fn running(application: &Application, version: &Version, pool: &str) -> Existing
     workload["metadata"]["generation"] = json!(1);
     workload["status"] = json!({"observedGeneration": 1, "replicas": replicas, "readyReplicas": replicas,
         "updatedReplicas": replicas, "availableReplicas": replicas});
-    Existing {
-        pool: pool.to_owned(),
-        object: workload.into(),
-        is_autoscaled: false,
-        is_others_doing: false,
-        is_left_alone: false,
-    }
+    Existing::new(pool.to_owned(), workload.into())
 }
 
 /// Every pool runs two pods of the template, and is to run `more`.

@@ -59,9 +59,16 @@ pub struct Existing {
     pub is_others_doing: bool,
     /// Whether nothing is done with it: its NodePool cannot be read, or is gone while nodes carry its label. It counts as before.
     pub is_left_alone: bool,
+    /// Whether a write of ours may have changed it, or may yet, and that is not seen: it counts as changed.
+    pub is_in_doubt: bool,
 }
 
 impl Existing {
+    /// A workload of which nothing else is known.
+    pub fn new(pool: String, object: Arc<Value>) -> Self {
+        Self { pool, object, is_autoscaled: false, is_others_doing: false, is_left_alone: false, is_in_doubt: false }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.object["metadata"]["name"].as_str().unwrap_or_default()
@@ -420,6 +427,7 @@ fn is_writable(seat: &Seat, facts: &Facts<'_>) -> bool {
 
 /// How a pool stands in the rollout.
 pub(super) fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
+    let is_in_doubt = seat.workload.is_some_and(|place| facts.workloads[place].is_in_doubt);
     let is_of_this = seat.changed.is_some_and(|changed| changed.rollout == facts.newest.number);
     let was_available = seat.changed.is_some_and(|changed| changed.was_available);
     // A pool takes from the budget until it is done, whatever is said meanwhile: one that was well, and that the rollout before
@@ -429,8 +437,8 @@ pub(super) fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     PoolState {
         name: seat.pool.clone(),
         is_due: seat.difference.concerns_pods() && is_writable(seat, facts),
-        is_changed,
-        is_done: seat.is_done,
+        is_changed: is_changed || is_in_doubt,
+        is_done: seat.is_done && !is_in_doubt,
         is_available: seat.health.is_available,
         was_available,
         is_broken: !is_changed && was_available && !seat.health.is_available,

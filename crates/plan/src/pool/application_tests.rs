@@ -37,6 +37,7 @@ struct Cluster {
     resumed: Option<Timestamp>,
     autoscaled: BTreeSet<String>,
     left_alone: BTreeSet<String>,
+    in_doubt: BTreeSet<String>,
     rules: Rules,
     grace: i64,
     confirmed: Confirmed,
@@ -60,6 +61,7 @@ impl Cluster {
             resumed: None,
             autoscaled: BTreeSet::new(),
             left_alone: BTreeSet::new(),
+            in_doubt: BTreeSet::new(),
             rules: Rules::default(),
             grace: 300,
             confirmed: Confirmed::default(),
@@ -110,11 +112,10 @@ impl Cluster {
         let existing = |object: &Value| {
             let pool = object["metadata"]["labels"]["apps.openyurt.io/pool-name"].as_str().unwrap_or_default();
             Existing {
-                pool: pool.to_owned(),
-                object: Arc::new(object.clone()),
                 is_autoscaled: self.autoscaled.contains(pool),
-                is_others_doing: false,
                 is_left_alone: self.left_alone.contains(pool),
+                is_in_doubt: self.in_doubt.contains(pool),
+                ..Existing::new(pool.to_owned(), Arc::new(object.clone()))
             }
         };
         let workloads: Vec<Existing> = self.workloads.iter().map(existing).collect();
@@ -421,6 +422,23 @@ fn a_pool_whose_node_pool_is_gone_is_left_alone_and_counts_as_before() {
     assert!(cluster.workload("p00")["metadata"]["annotations"][LEAVING_SINCE].is_null());
     cluster.run(60, good);
     assert_eq!(cluster.with("c:2").len(), 4, "it is well again");
+}
+
+#[test]
+fn a_pool_that_may_have_been_changed_counts_and_goes_first() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    // It was written, and nobody knows what came of it; then another order is asked for.
+    cluster.in_doubt.insert("p00".to_owned());
+    cluster.rules.order = vec!["p03".to_owned()];
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"], "its part of the budget is used up");
+    cluster.in_doubt.clear();
+    cluster.pass(15, good);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00", "p03"]);
 }
 
 #[test]

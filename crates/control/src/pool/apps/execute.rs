@@ -12,7 +12,7 @@ use tracing::info;
 use super::super::kept::{ApplicationSpec, Kept};
 use super::io::{Io, WorkloadKind};
 use super::observe::View;
-use super::{AGAIN, Memory, Refusal};
+use super::{AGAIN, Doubt, Memory, Refusal, SEEN_WITHIN};
 use crate::slim::Key;
 use crate::writes::client::{in_words, is_not_leading};
 use crate::writes::outcome::Outcome;
@@ -56,10 +56,27 @@ pub(super) async fn execute<S: ApplicationSpec>(
                 refuse(memory, view, pool, format!("the name {name} is taken by something else"), now)
             }
             Outcome::Refused(error) if !is_not_leading(&error) => refuse(memory, view, pool, in_words(&error), now),
-            Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
+            Outcome::Refused(error) => return Err(error),
+            Outcome::Unknown(error) => {
+                doubt(memory, action, now);
+                return Err(error);
+            }
         }
     }
     Ok(are_all_done)
+}
+
+/// Notes that nobody knows whether something was done. What is to be made has the same name at the next try.
+fn doubt(memory: &mut Memory, action: &Action, now: Timestamp) {
+    let (uid, version) = match action {
+        Action::Create { .. } => return,
+        Action::Patch { patch, .. } => {
+            let text = |field: &str| patch["metadata"][field].as_str().unwrap_or_default().to_owned();
+            (text("uid"), text("resourceVersion"))
+        }
+        Action::Delete { uid, version, .. } => (uid.clone(), version.clone()),
+    };
+    memory.doubts.insert(uid, Doubt { version, until: now.checked_add(SEEN_WITHIN).unwrap_or(now) });
 }
 
 fn refuse(memory: &mut Memory, view: &View, pool: &str, reason: String, now: Timestamp) {

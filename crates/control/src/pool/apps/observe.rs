@@ -99,11 +99,8 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
     };
     let is_left_alone = |pool: &str| pools.iter().all(|asked| asked.name != pool) && is_untouchable(io, &version, pool);
     let existing = |known: &Arc<Workload>| Existing {
-        pool: known.pool.clone(),
-        object: known.object.clone(),
-        is_autoscaled: false,
-        is_others_doing: false,
         is_left_alone: is_left_alone(&known.pool),
+        ..Existing::new(known.pool.clone(), known.object.clone())
     };
     let workloads = known.iter().map(existing).collect();
     let mut view = View {
