@@ -29,6 +29,7 @@ pub mod pods;
 pub mod progress;
 pub mod put_back;
 pub mod removal;
+pub mod renderings;
 pub mod repair;
 pub mod replacement;
 pub mod report;

@@ -39,18 +39,21 @@ impl Default for Pools {
 impl Pools {
     /// The names as written, without separators; `*` among them means every pool.
     pub fn names(&self) -> BTreeSet<&str> {
+        self.each().collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = &str> {
         let separator = |letter: char| letter.is_whitespace() || letter == ',';
         let texts = match self {
             Self::List(names) => names.as_slice(),
             Self::Text(text) => std::slice::from_ref(text),
         };
-        texts.iter().flat_map(|text| text.split(separator)).filter(|name| !name.is_empty()).collect()
+        texts.iter().flat_map(move |text| text.split(separator)).filter(|name| !name.is_empty())
     }
 
     /// Whether a pool of this name is meant.
     pub fn contains(&self, pool: &str) -> bool {
-        let names = self.names();
-        names.contains("*") || names.contains(pool)
+        self.each().any(|name| name == "*" || name == pool)
     }
 
     /// Finds what the schema can't.

@@ -4,6 +4,7 @@
 //! webhooks make of a workload only the API server knows, so what differs is taken to be put right.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use dapple_api::pool::{ApplicationStatus, PoolState as Stands, Rules};
 use dapple_edit::document::Document;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use super::application::{AskedPool, Decision, Existing, Facts, Seat, decide, is_held, is_stopped, state_of};
 use super::learned::{Learned, Target};
 use super::removal::Fate as Leaving;
+use super::renderings::Renderings;
 use super::revision::{Revision, Settled, settle};
 use super::rollout::{self, Next, PoolState};
 use super::said::Said;
@@ -113,16 +115,18 @@ impl Seen {
 
     /// What would become of the pools from now on.
     pub fn ahead(&self, now: Timestamp) -> Result<Ahead, Unforetold> {
-        let (kind, _) = self.version.base().ok_or(Unforetold::NoTemplate)?;
+        let kind = self.version.document().ok_or(Unforetold::NoTemplate)?;
         let is_other = |known: &&Existing| (known.object["kind"] == "StatefulSet") != (kind == Document::StatefulSet);
         if let Some(other) = self.workloads.iter().find(is_other) {
             return Err(Unforetold::OtherKind(other.name().to_owned()));
         }
         let (newest, refused) = (self.newest(), BTreeMap::new());
+        let (version, renderings) = (Arc::new(self.version.clone()), Renderings::default());
         let learned = Learned { missing: self.missing.clone(), ..Learned::default() };
         let facts = Facts {
             application: &self.application,
-            version: &self.version,
+            version: &version,
+            renderings: &renderings,
             newest: &newest,
             revisions: &self.revisions,
             status: &self.status,

@@ -24,12 +24,13 @@ use super::health::{Health, health};
 use super::learned::{Learned, Target};
 use super::naming::named;
 use super::removal::{self, Confirmed, Fate, Leaver, Terms};
+use super::renderings::Renderings;
 use super::repair;
-use super::revision::{Revision, version_for};
+use super::revision::Revision;
 use super::rollout::{self, Next, PoolState};
 use super::stored::{Beside, Difference, difference, patch, wanted};
 use super::version::{Application, Version};
-use super::workload::{Rendered, Unrendered, declared_replicas, name, render};
+use super::workload::{Rendered, Unrendered, declared_replicas, name};
 use crate::mutant::{Mutant, is_on};
 
 /// A pool must have been as it is for so many seconds to be done.
@@ -100,7 +101,9 @@ pub struct Facts<'a> {
     /// The application.
     pub application: &'a Application,
     /// What it says now.
-    pub version: &'a Version,
+    pub version: &'a Arc<Version>,
+    /// What pools got of it, as far as that was asked for a moment ago. Whether it is known changes nothing but the cost.
+    pub renderings: &'a Renderings,
     /// The revision that holds that.
     pub newest: &'a Revision,
     /// All that there are.
@@ -195,7 +198,7 @@ pub struct Seat {
     pub doubles: Vec<String>,
     /// What it should get, or why that cannot be.
     pub rendered: Option<Result<Rendered, Unrendered>>,
-    /// What should be stored.
+    /// What should be stored; none where that is known to be what is.
     pub wanted: Option<Value>,
     /// What the workload's own revision said, where that was asked for.
     pub own: Option<Value>,
@@ -227,6 +230,7 @@ pub struct Seat {
 
 /// What is done next.
 pub fn decide(facts: &Facts<'_>) -> Decision {
+    facts.renderings.begin();
     let mut seats = seats(facts);
     let states: Vec<PoolState> = seats.iter().map(|seat| state_of(seat, facts)).collect();
     let deleted = leave(&mut seats, &states, facts);
@@ -272,6 +276,8 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
 /// Every pool that the application should be in, or has a workload for.
 fn seats(facts: &Facts<'_>) -> Vec<Seat> {
     let asked: BTreeMap<&str, &AskedPool> = facts.pools.iter().map(|pool| (pool.name.as_str(), pool)).collect();
+    let mut told: BTreeMap<&str, &PoolStatus> = BTreeMap::new();
+    facts.status.pools.iter().for_each(|pool| _ = told.entry(pool.name.as_str()).or_insert(pool));
     let mut workloads: BTreeMap<&str, Vec<usize>> = asked.keys().map(|pool| (*pool, Vec::new())).collect();
     for (place, workload) in facts.workloads.iter().enumerate() {
         workloads.entry(&workload.pool).or_default().push(place);
@@ -287,20 +293,19 @@ fn seats(facts: &Facts<'_>) -> Vec<Seat> {
             None => (None, &[][..]),
         };
         let doubles = doubles.iter().map(|place| facts.workloads[*place].name().to_owned()).collect();
-        look(pool, asked.get(pool).copied(), first, doubles, facts)
+        look((pool, asked.get(pool).copied()), first, doubles, told.get(pool).copied(), facts)
     };
     workloads.into_iter().map(seat).collect()
 }
 
 /// How one pool is.
 fn look(
-    pool: &str,
-    asked: Option<&AskedPool>,
+    (pool, asked): (&str, Option<&AskedPool>),
     workload: Option<usize>,
     doubles: Vec<String>,
+    before: Option<&PoolStatus>,
     facts: &Facts<'_>,
 ) -> Seat {
-    let before = facts.status.pools.iter().find(|known| known.name == pool);
     let repairs = before.map(|before| before.repairs.iter().map(|time| time.0).collect::<Vec<_>>()).unwrap_or_default();
     let mut seat = Seat {
         pool: pool.to_owned(),
@@ -308,7 +313,7 @@ fn look(
         workload,
         is_left_alone: workload.is_some_and(|place| facts.workloads[place].is_left_alone),
         doubles,
-        rendered: asked.map(|asked| render(facts.application, facts.version, pool, &asked.taints)),
+        rendered: asked.map(|asked| facts.renderings.render(facts.application, facts.version, pool, &asked.taints)),
         wanted: None,
         own: None,
         difference: Difference::default(),
@@ -326,16 +331,7 @@ fn look(
     };
     let Some(existing) = workload.and_then(|place| facts.workloads.get(place)) else { return seat };
     if let Some(Ok(rendered)) = &seat.rendered {
-        let (kind, stored) = (rendered.document, &existing.object);
-        let compare = |own: Option<&Value>| {
-            let wanted = wanted(rendered, stored, Beside { is_autoscaled: existing.is_autoscaled, own });
-            (difference(kind, stored, &wanted), wanted)
-        };
-        let (mut difference, mut wanted) = compare(None);
-        if difference.is_some() || stored["spec"]["paused"] == true {
-            seat.own = own(existing, pool, facts);
-            (difference, wanted) = compare(seat.own.as_ref());
-        }
+        let (difference, wanted, own) = compare(existing, rendered, pool, facts);
         let noted = existing.annotation(RENDERED);
         let names_this = || {
             let name = existing.label(POOL_REVISION_LABEL);
@@ -354,16 +350,42 @@ fn look(
             let is_missing = |target: &&Target| facts.learned.missing.contains(*target);
             seat.missing = rendered.targets.iter().filter(is_missing).cloned().collect();
         }
-        seat.difference = difference;
-        seat.wanted = Some(wanted);
+        (seat.difference, seat.wanted, seat.own) = (difference, wanted, own);
     }
     observe(&mut seat, existing, before, facts);
     seat
 }
 
+/// How a workload differs from what it should be, what that is, and what its own revision said where that was asked for. One that
+/// was as it should be, and that nobody has written since, is so still.
+fn compare(
+    existing: &Existing,
+    rendered: &Rendered,
+    pool: &str,
+    facts: &Facts<'_>,
+) -> (Difference, Option<Value>, Option<Value>) {
+    let (stored, is_autoscaled) = (&existing.object, existing.is_autoscaled);
+    if facts.renderings.is_right(pool, rendered, stored, is_autoscaled) {
+        return (Difference::default(), None, None);
+    }
+    let compare = |own: Option<&Value>| {
+        let wanted = wanted(rendered, stored, Beside { is_autoscaled, own });
+        (difference(rendered.document, stored, &wanted), wanted)
+    };
+    let (mut difference, mut wanted) = compare(None);
+    let mut said = None;
+    if difference.is_some() || stored["spec"]["paused"] == true {
+        said = own(existing, pool, facts);
+        (difference, wanted) = compare(said.as_ref());
+    } else {
+        facts.renderings.note_right(pool, rendered, stored, is_autoscaled);
+    }
+    (difference, Some(wanted), said)
+}
+
 /// How its workload is, and how long it has been so.
 fn observe(seat: &mut Seat, existing: &Existing, before: Option<&PoolStatus>, facts: &Facts<'_>) {
-    let kind = facts.version.base().map_or(Document::Deployment, |(kind, _)| kind);
+    let kind = facts.version.document().unwrap_or(Document::Deployment);
     seat.health = health(kind, &existing.object);
     let forgotten = || names_unfinished(existing, facts).then(|| Changed::forgotten(facts.newest));
     seat.changed = Changed::of(&existing.object, facts.newest).or_else(forgotten);
@@ -408,8 +430,9 @@ pub(super) fn is_held(workload: &Value) -> bool {
 fn own(existing: &Existing, pool: &str, facts: &Facts<'_>) -> Option<Value> {
     let name = existing.label(POOL_REVISION_LABEL)?;
     let revision = facts.revisions.iter().find(|revision| revision.name == name)?;
-    let version = version_for(&revision.data, facts.version, pool)?;
-    render(facts.application, &version, pool, &[]).ok().map(|rendered| Value::clone(&rendered.workload))
+    let version = facts.renderings.version_for(revision, facts.version)?;
+    let rendered = facts.renderings.render(facts.application, &version, pool, &[]);
+    rendered.ok().map(|rendered| Value::clone(&rendered.workload))
 }
 
 /// Whether a pool can be written at all.
@@ -533,8 +556,8 @@ fn first<'a>(seat: &Seat, facts: &'a Facts<'_>, current: Option<&str>) -> Option
     let older = had.and_then(known).or_else(|| current.and_then(known));
     let older = older.filter(|revision| revision.name != facts.newest.name && !is_on(Mutant::JoinsAtNewest));
     let of_older = older.and_then(|revision| {
-        let version = version_for(&revision.data, facts.version, &seat.pool)?;
-        Some((revision, render(facts.application, &version, &seat.pool, taints).ok()?))
+        let version = facts.renderings.version_for(revision, facts.version)?;
+        Some((revision, facts.renderings.render(facts.application, &version, &seat.pool, taints).ok()?))
     });
     let of_newest = || Some((facts.newest, seat.rendered.as_ref()?.as_ref().ok()?.clone()));
     of_older.or_else(of_newest)

@@ -43,6 +43,7 @@ struct Cluster {
     confirmed: Confirmed,
     refused: BTreeMap<String, String>,
     learned: Learned,
+    renderings: Renderings,
     made: u64,
 }
 
@@ -67,6 +68,7 @@ impl Cluster {
             confirmed: Confirmed::default(),
             refused: BTreeMap::new(),
             learned: Learned::default(),
+            renderings: Renderings::default(),
             made: 0,
         };
         cluster.say("c:1", 1);
@@ -119,9 +121,11 @@ impl Cluster {
             }
         };
         let workloads: Vec<Existing> = self.workloads.iter().map(existing).collect();
+        let version = Arc::new(self.version.clone());
         look(&Facts {
             application: &self.application,
-            version: &self.version,
+            version: &version,
+            renderings: &self.renderings,
             newest: &newest,
             revisions: &self.revisions,
             status: &self.status,
@@ -270,6 +274,34 @@ fn a_change_comes_to_one_pool_first_and_then_to_a_tenth_of_them() {
     assert_eq!(cluster.with("c:2").len(), 20);
     assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
     assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn what_concerns_one_pool_renders_and_writes_one_pool() {
+    let mut cluster = settled(20);
+    let mut made = cluster.renderings.made();
+    let mut rendered = |cluster: &Cluster| {
+        let before = std::mem::replace(&mut made, cluster.renderings.made());
+        made - before
+    };
+    let item = json!({"image": {"containerName": "c", "imageClaim": "c:7"}});
+    let replacements = serde_json::from_value(json!([{"pools": ["p07"], "items": [item]}])).expect("replacements");
+    cluster.version.replacements = Some(InForce { name: "far".to_owned(), replacements });
+    let actions = cluster.look();
+    assert!(matches!(&actions[..], [Action::Patch { pool, .. }] if pool == "p07"), "{actions:?}");
+    assert_eq!(rendered(&cluster), 1);
+    for _ in 0..3 {
+        cluster.pass(15, good);
+        assert_eq!(cluster.look(), []);
+    }
+    assert_eq!(rendered(&cluster), 0, "pods come and go, and nothing else is said");
+    assert_eq!(cluster.state("p07"), State::Done);
+    cluster.workload("p03")["metadata"]["labels"]["app"] = json!("stray");
+    assert_eq!(cluster.look().len(), 1);
+    assert_eq!(rendered(&cluster), 0, "what others change is put right");
+    cluster.version.replacements = None;
+    assert_eq!(cluster.look().len(), 1);
+    assert_eq!(rendered(&cluster), 1, "it is taken back");
 }
 
 #[test]

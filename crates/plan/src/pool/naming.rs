@@ -2,8 +2,7 @@
 //! named, or each revision would make the pods of every pool anew.
 
 use super::application::Facts;
-use super::revision::{Revision, is_whole, version_of};
-use super::workload::render;
+use super::revision::{Revision, is_whole};
 
 /// The revision that last changed what a pool gets, as of one that gives it a rendering of this hash. The one that its workload names
 /// already stays, if it gives the same.
@@ -12,8 +11,10 @@ pub(super) fn named(facts: &Facts<'_>, pool: &str, (newest, hash): (&Revision, &
     let taints = asked.map(|asked| asked.taints.as_slice()).unwrap_or_default();
     let gives_the_same = |revision: &Revision| {
         // What one does not hold is taken from what is said now: it is not known what it gave.
-        let version = version_of(&revision.data, facts.version).filter(|_| is_whole(&revision.data));
-        let rendered = version.and_then(|version| render(facts.application, &version, pool, taints).ok());
+        let whole = Some(revision).filter(|revision| is_whole(&revision.data));
+        let version = whole.and_then(|revision| facts.renderings.version_of(revision, facts.version));
+        let rendered =
+            version.and_then(|version| facts.renderings.render(facts.application, &version, pool, taints).ok());
         rendered.is_some_and(|rendered| *rendered.hash == *hash)
     };
     let mut older: Vec<&Revision> = facts.revisions.iter().filter(|revision| revision.number < newest.number).collect();

@@ -8,8 +8,8 @@
 //! - What a write leaves alone, brings to what the application says, or changes where the application says nothing, passes.
 //! - Nothing relies on it. The controller puts right what has passed, and its own writes always pass.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use dapple_api::pool::{ApplicationStatus, POOL_REVISION_LABEL, RENDERED};
 use dapple_edit::document::Document;
@@ -18,11 +18,12 @@ use dapple_edit::render::changes;
 use serde_json::{Value, json};
 
 use super::application::AskedPool;
+use super::renderings::Renderings;
 use super::report::named;
-use super::revision::{Revision, version_for};
+use super::revision::Revision;
 use super::stored::{Beside, RESTARTED_AT, keys, pointer, spec_of, template_of, text_at, wanted};
 use super::version::{Application, Version};
-use super::workload::{Rendered, declared_replicas, origins, put, render};
+use super::workload::{Rendered, declared_replicas, origins, put};
 use crate::operations::replace;
 
 /// What may be put back.
@@ -48,7 +49,9 @@ pub struct Known<'a> {
     /// The application.
     pub application: &'a Application,
     /// What it says now.
-    pub version: &'a Version,
+    pub version: &'a Arc<Version>,
+    /// What pools got of it, as far as that was asked for before.
+    pub renderings: &'a Renderings,
     /// What its status says.
     pub status: &'a ApplicationStatus,
     /// The workload's pool, which the application should be in.
@@ -151,7 +154,7 @@ fn created(known: &Known<'_>, write: Write<'_>) -> Option<PutBack> {
     let names = [text_at(new, "labels", POOL_REVISION_LABEL), had];
     let of_all = [status.current_revision.as_deref(), status.update_revision.as_deref()];
     let revision = names.into_iter().chain(of_all).flatten().find_map(known.revision)?;
-    let version = version_for(&revision.data, known.version, &pool.name)?;
+    let version = known.renderings.version_for(&revision, known.version)?;
     let rendered = rendered(known, &version).filter(|made| made.document == kind)?;
     let mut made = Value::clone(&rendered.workload);
     for at in [&["metadata", "labels"][..], &["spec", "template", "metadata", "labels"]] {
@@ -184,19 +187,19 @@ fn noted<'a>(old: &'a Value, new: &'a Value) -> Option<&'a str> {
 
 /// What a workload was made of, by the name of its rendering: what the application says now, or, where the pool's turn to get that
 /// has not come, what the workload's own revision says. None if it was made of something else.
-fn made_of<'a>(known: &Known<'a>, workload: &Value, name: &str) -> Option<(Cow<'a, Version>, Rendered)> {
-    let made = |version: &Version| rendered(known, version).filter(|made| *made.hash == *name);
+fn made_of(known: &Known<'_>, workload: &Value, name: &str) -> Option<(Arc<Version>, Rendered)> {
+    let made = |version: &Arc<Version>| rendered(known, version).filter(|made| *made.hash == *name);
     if let Some(rendered) = made(known.version) {
-        return Some((Cow::Borrowed(known.version), rendered));
+        return Some((known.version.clone(), rendered));
     }
     let revision = (known.revision)(text_at(workload, "labels", POOL_REVISION_LABEL)?)?;
-    let version = version_for(&revision.data, known.version, &known.pool.name)?;
+    let version = known.renderings.version_for(&revision, known.version)?;
     let rendered = made(&version)?;
-    Some((Cow::Owned(version), rendered))
+    Some((version, rendered))
 }
 
-fn rendered(known: &Known<'_>, version: &Version) -> Option<Rendered> {
-    render(known.application, version, &known.pool.name, &known.pool.taints).ok()
+fn rendered(known: &Known<'_>, version: &Arc<Version>) -> Option<Rendered> {
+    known.renderings.render(known.application, version, &known.pool.name, &known.pool.taints).ok()
 }
 
 /// Puts a value into a document, or takes what is there out.

@@ -5,6 +5,7 @@ use dapple_api::pool::{DECLARED_REPLICAS, POOL_NAME_LABEL};
 use super::*;
 use crate::pool::revision::data_of;
 use crate::pool::version::InForce;
+use crate::pool::workload::render;
 use crate::pool::workload::tests::set;
 
 const IMAGE: [&str; 4] = ["spec", "template", "spec", "containers"];
@@ -47,9 +48,11 @@ impl View {
     fn taken(&self, old: Option<&Value>, new: &Value, is_by_another: bool) -> (Value, Vec<String>) {
         let pool = AskedPool { name: "edge".to_owned(), taints: Vec::new() };
         let revision = |name: &str| self.revisions.iter().find(|known| known.name == name).cloned();
+        let (version, renderings) = (Arc::new(self.version.clone()), Renderings::default());
         let known = Known {
             application: &self.application,
-            version: &self.version,
+            version: &version,
+            renderings: &renderings,
             status: &self.status,
             pool: &pool,
             revision: &revision,
@@ -242,9 +245,11 @@ fn a_workload_of_another_kind_is_left_alone() {
     let view = View::plain();
     let old = view.workload();
     let pool = AskedPool { name: "edge".to_owned(), taints: Vec::new() };
+    let (version, renderings) = (Arc::new(view.version.clone()), Renderings::default());
     let known = Known {
         application: &view.application,
-        version: &view.version,
+        version: &version,
+        renderings: &renderings,
         status: &view.status,
         pool: &pool,
         revision: &|_| None,

@@ -40,9 +40,11 @@ pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), statu
 
 fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
     let existing = seat.workload.and_then(|place| facts.workloads.get(place));
-    let before = facts.status.pools.iter().find(|known| known.name == seat.pool);
     // What a pool without a workload had is what it gets again.
-    let had = || before.map(|before| before.revision.clone()).unwrap_or_default();
+    let had = || {
+        let before = facts.status.pools.iter().find(|known| known.name == seat.pool);
+        before.map(|before| before.revision.clone()).unwrap_or_default()
+    };
     let revision =
         existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
     let state = state(seat, facts);

@@ -3,6 +3,9 @@
 //! A revision holds the template, the pools and the replacements in force. One that OpenYurt left holds the template alone: of
 //! what it does not hold, what is said now counts.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use dapple_api::pool::Topology;
 use dapple_edit::meaning::meaning;
 use dapple_edit::render::{canonical, hash};
@@ -85,6 +88,18 @@ pub fn version_of(data: &Value, now: &Version) -> Option<Version> {
 /// Whether a revision holds all that decides what pools get: one that OpenYurt left does not.
 pub fn is_whole(data: &Value) -> bool {
     data.get("replacements").is_some()
+}
+
+/// A version, with what is said now of all pools that joined later.
+pub(super) fn with_joined(version: &Arc<Version>, now: &Version) -> Arc<Version> {
+    let (Pools::Named(topology), Pools::Named(all)) = (&version.pools, &now.pools) else { return version.clone() };
+    let known: BTreeSet<&str> = topology.pools.iter().map(|pool| pool.name.as_str()).collect();
+    let mut joined = all.pools.iter().filter(|pool| !known.contains(pool.name.as_str())).peekable();
+    if joined.peek().is_none() {
+        return version.clone();
+    }
+    let pools = topology.pools.iter().chain(joined).cloned().collect();
+    Arc::new(Version { pools: Pools::Named(Topology { pools }), ..Version::clone(version) })
 }
 
 /// The version of a revision, with what is said now of a pool that joined later.

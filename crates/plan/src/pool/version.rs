@@ -92,6 +92,14 @@ impl Version {
         }
     }
 
+    /// The kind of workload. None where the template has neither or both.
+    pub fn document(&self) -> Option<Document> {
+        Some(match self.template.template_type()? {
+            TemplateType::Deployment => Document::Deployment,
+            TemplateType::StatefulSet => Document::StatefulSet,
+        })
+    }
+
     /// The kind of workload, and what every pool starts from. None where the template has neither or both.
     pub fn base(&self) -> Option<(Document, Value)> {
         let (document, base) = match self.template.template_type()? {
