@@ -35,6 +35,7 @@ mod explain;
 mod io;
 mod learn;
 mod observe;
+mod recalled;
 mod replacements;
 mod revise;
 mod tell;
@@ -45,6 +46,7 @@ use learn::Sought;
 pub use learn::is_there;
 use observe::{Situation, View};
 pub(super) use observe::{addressed, asked, in_force, plain};
+use recalled::Recalled;
 pub(super) use replacements::tell_unserved;
 use replacements::{Paced, tell_of_application, tell_without_subject};
 use tell::Told;
@@ -67,6 +69,7 @@ pub(super) struct Applications<S: ApplicationSpec> {
 /// What saves questions, and no more.
 #[derive(Default)]
 struct Memory {
+    recalled: Recalled,
     /// Pools whose last write was refused, with what was to be rolled out, the reason, and until when that counts.
     refused: BTreeMap<String, Refusal>,
     /// Workloads that a write of ours may have changed, by UID.
@@ -171,12 +174,14 @@ impl<S: ApplicationSpec> Applications<S> {
         let now = self.io.env.now();
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         memory.refused.retain(|_, refusal| now < refusal.until);
-        let mut view = match observe::observe(&self.io, kept) {
+        let mut view = match observe::observe(&self.io, kept, &mut memory.recalled) {
             Situation::Known(view) => *view,
             Situation::Behind => return Ok(Ended::Again(PACE)),
             Situation::Unknown(reason) => return tell::failure(&self.io, kept, memory, (reason, now)).await,
         };
-        if claim::claim(&self.io, kept, &view).await? || revise::revise(&self.io, kept, &mut view).await? {
+        if claim::claim(&self.io, kept, &view).await?
+            || revise::revise(&self.io, kept, &mut view, &mut memory.recalled).await?
+        {
             return Ok(Ended::Again(PACE));
         }
         let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
@@ -198,6 +203,7 @@ impl<S: ApplicationSpec> Applications<S> {
             }
             decision = decide(&facts(kept, &view, now));
         }
+        self.io.counted.renderings.inc_by(memory.recalled.rendered());
         view.failures.extend(learn::unreadable(&memory.targets));
         self.io.counted.note(S::CONTROLLER, &kept.meta.key, Some(Numbers::of(&decision)));
         if decision.must_be_stored_first {
@@ -282,6 +288,7 @@ fn facts<'a, S: ApplicationSpec>(kept: &'a Kept<S>, view: &'a View, now: Timesta
     Facts {
         application: &view.application,
         version: &view.version,
+        renderings: &view.renderings,
         newest: view.newest.as_ref().unwrap_or(&view.nothing),
         revisions: &view.revisions,
         status: S::common(&kept.status),
@@ -369,7 +376,7 @@ impl<S: ApplicationSpec> Adder<S> {
         }
     }
 
-    /// What a change of a pool means: if other applications may select it, or its taints are others, look at all.
+    /// What a change of a pool means: if its labels or taints are others, look at all applications that select it, or did.
     fn on_pool(&self, change: &Change<Pool>) {
         let Change::Object { old, new, listed, .. } = change else { return };
         let is_same = |old: &Pool, new: &Pool| {
@@ -380,7 +387,12 @@ impl<S: ApplicationSpec> Adder<S> {
         {
             return;
         }
-        self.known.all().iter().for_each(|known| self.add(known.meta.key.clone(), *listed));
+        let pools: Vec<&Arc<Pool>> = old.iter().chain(new).collect();
+        for known in self.known.all() {
+            if pools.iter().any(|pool| known.spec.may_select(pool)) {
+                self.add(known.meta.key.clone(), *listed);
+            }
+        }
     }
 }
 

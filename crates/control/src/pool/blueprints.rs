@@ -13,6 +13,7 @@ use dapple_api::verdict::Verdict;
 use dapple_plan::pool::admission;
 use dapple_plan::pool::application::AskedPool;
 use dapple_plan::pool::put_back::{Known, PutBack, Write, put_back};
+use dapple_plan::pool::renderings::Renderings;
 use dapple_plan::pool::version::{InForce, Pools, Version};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,8 @@ type SaidOf = (Option<i64>, Option<(Arc<str>, Option<i64>)>);
 struct Said {
     of: SaidOf,
     version: Arc<Version>,
+    /// What pools got of it.
+    renderings: Arc<Renderings>,
 }
 
 impl Blueprints {
@@ -87,7 +90,7 @@ impl Blueprints {
         }
         // Whoever takes the label off has not changed the pool.
         let name = write.old.and_then(pool_of).or_else(|| pool_of(write.new))?;
-        let version = self.version(&kept)?;
+        let (version, renderings) = self.version(&kept)?;
         let pool = self.asked_pool(&version, name)?;
         let revision = |name: &str| {
             let found = self.revisions.get(&Key::new(namespace, name))?;
@@ -97,6 +100,7 @@ impl Blueprints {
         let known = Known {
             application: &kept.application(),
             version: &version,
+            renderings: &renderings,
             status: S::common(&kept.status),
             pool: &pool,
             revision: &revision,
@@ -128,7 +132,7 @@ impl Blueprints {
     }
 
     /// What an application says now, with its replacement. None if that is not known, or if nothing of it is to be written.
-    fn version<S: ApplicationSpec>(&self, kept: &Kept<S>) -> Option<Arc<Version>> {
+    fn version<S: ApplicationSpec>(&self, kept: &Kept<S>) -> Option<(Arc<Version>, Arc<Renderings>)> {
         let namespace = &kept.meta.key.namespace;
         let is_lost = || self.replacements.malformed().keys().any(|key| key.namespace == *namespace);
         if !self.replacements.is_known() || is_lost() {
@@ -145,11 +149,13 @@ impl Blueprints {
         let of = (kept.generation, with);
         let mut said = lock(&self.said);
         if let Some(known) = said.get(&kept.meta.uid).filter(|known| known.of == of) {
-            return Some(known.version.clone());
+            return Some((known.version.clone(), known.renderings.clone()));
         }
         let version = Arc::new(kept.spec.version(replacement.as_deref().map(in_force)));
-        said.insert(kept.meta.uid.clone(), Said { of, version: version.clone() });
-        Some(version)
+        let renderings = Arc::new(Renderings::default());
+        let known = Said { of, version: version.clone(), renderings: renderings.clone() };
+        said.insert(kept.meta.uid.clone(), known);
+        Some((version, renderings))
     }
 
     /// A pool, if the application should be in it.

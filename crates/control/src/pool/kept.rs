@@ -9,12 +9,14 @@ use dapple_api::pool::{
     ApplicationStatus, POOL_NAME_LABEL, SubjectKind, YurtAppDaemonSpec, YurtAppDaemonStatus, YurtAppSetSpec,
     YurtAppSetStatus,
 };
+use dapple_api::selector::Selector;
 use dapple_plan::pool::version::{Application, InForce, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Pool;
 use crate::observed::{KindInfo, KindWire, Wire};
 use crate::slim::{Cached, Index, Interner, Meta};
 
@@ -34,6 +36,8 @@ pub(super) trait ApplicationSpec: DeserializeOwned + Clone + Debug + Send + Sync
     fn history_limit(&self) -> i32;
     /// What it says, with these replacements.
     fn version(&self, replacements: Option<InForce>) -> Version;
+    /// Whether a NodePool may be one of its pools by what both say. A selector that cannot be used may select any.
+    fn may_select(&self, pool: &Pool) -> bool;
     /// What statuses of all kinds have in common.
     fn common(status: &Self::Status) -> &ApplicationStatus;
     /// The conditions of a status.
@@ -58,6 +62,11 @@ impl ApplicationSpec for YurtAppSetSpec {
 
     fn version(&self, replacements: Option<InForce>) -> Version {
         Version::of_set(self, replacements)
+    }
+
+    /// It names its pools itself, and reads nothing of theirs.
+    fn may_select(&self, _: &Pool) -> bool {
+        false
     }
 
     fn common(status: &YurtAppSetStatus) -> &ApplicationStatus {
@@ -96,6 +105,11 @@ impl ApplicationSpec for YurtAppDaemonSpec {
 
     fn version(&self, replacements: Option<InForce>) -> Version {
         Version::of_daemon(self, replacements)
+    }
+
+    fn may_select(&self, pool: &Pool) -> bool {
+        let selector = self.node_pool_selector.as_ref().map(Selector::new);
+        selector.is_some_and(|read| read.map_or(true, |selector| selector.matches(|key| pool.labels.get(key))))
     }
 
     fn common(status: &YurtAppDaemonStatus) -> &ApplicationStatus {

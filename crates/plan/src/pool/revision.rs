@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dapple_api::pool::Topology;
+use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
 use dapple_edit::render::{canonical, hash};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -115,20 +116,21 @@ pub fn version_for(data: &Value, now: &Version, pool: &str) -> Option<Version> {
 
 /// Decides which revision is the newest. `collisions` is how often a name was taken by something else.
 pub fn settle(application: &Application, version: &Version, revisions: &[Revision], collisions: i32) -> Settled {
-    let wanted = meaning_of(&data_of(version));
+    let wanted = data_of(version);
     let newest = revisions.iter().map(|revision| revision.number).max().unwrap_or(0);
     let next = newest.saturating_add(1).min(HIGHEST_NUMBER);
-    let same = revisions.iter().filter(|revision| meaning_of(&revision.data) == wanted);
+    let same = revisions.iter().filter(|revision| says_the_same(&revision.data, &wanted));
     match same.max_by_key(|revision| (revision.number, &revision.name)) {
         Some(found) if found.number == newest => Settled::Keep(found.name.clone()),
         Some(found) => Settled::Renumber { name: found.name.clone(), number: next },
         None => {
             let taken = |name: &str| revisions.iter().any(|revision| revision.name == name);
-            let named = |tried: i32| name_of(application, &wanted, tried);
+            let meaning = meaning_of(&wanted);
+            let named = |tried: i32| name_of(application, &meaning, tried);
             let tries = collisions.max(0)..;
             // There are fewer revisions than names to try.
             let name = tries.map(named).find(|name| !taken(name)).unwrap_or_default();
-            Settled::Create(Revision { name, number: next, data: data_of(version) })
+            Settled::Create(Revision { name, number: next, data: wanted })
         }
     }
 }
@@ -161,6 +163,23 @@ pub fn surplus(revisions: &[Revision], limit: usize, is_needed: impl Fn(&Revisio
     spare.sort_by_key(|revision| (revision.number, &revision.name));
     spare.truncate(spare.len().saturating_sub(limit));
     spare
+}
+
+/// Whether two revisions say the same, whoever wrote them. What is written alike is not looked at more closely.
+fn says_the_same(one: &Value, other: &Value) -> bool {
+    let is_written_alike = |place: &str| {
+        let (one, other) = (one.pointer(place), other.pointer(place));
+        one == other || one.map(canonical) == other.map(canonical)
+    };
+    let means_the_same = |place: &str, kind: Document| {
+        let one = one.pointer(place).filter(|template| !template.is_null());
+        let other = other.pointer(place).filter(|template| !template.is_null());
+        let mean = |template: &Value| meaning(kind, template);
+        one == other || one.map(mean) == other.map(mean)
+    };
+    ["/replacements", "/spec/nodepoolSelector", "/spec/topology"].into_iter().all(is_written_alike)
+        && means_the_same("/spec/workloadTemplate/deploymentTemplate", Document::Deployment)
+        && means_the_same("/spec/workloadTemplate/statefulSetTemplate", Document::StatefulSet)
 }
 
 /// What a revision says, whoever wrote it.

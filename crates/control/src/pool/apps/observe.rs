@@ -1,6 +1,6 @@
 //! What is known of an application: its pools, its workloads, its replacement and its revisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use dapple_api::pool::Rules;
@@ -9,6 +9,7 @@ use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::application::{AskedPool, Existing};
 use dapple_plan::pool::learned::Learned;
 use dapple_plan::pool::removal::Confirmed;
+use dapple_plan::pool::renderings::Renderings;
 use dapple_plan::pool::revision::{self, number_of};
 use dapple_plan::pool::said::Said;
 use dapple_plan::pool::version::{Application, InForce, Pools, Version};
@@ -19,20 +20,22 @@ use super::super::cache::BY_POOL;
 use super::super::kept::{ApplicationSpec, Kept, Workload};
 use super::super::{Pool, Replacement};
 use super::io::{Io, WorkloadKind};
+use super::recalled::Recalled;
 use crate::caches::Subscription;
 use crate::slim::{Key, Revision};
 
 /// What is known of an application.
 pub(super) struct View {
     pub(super) application: Application,
-    pub(super) version: Version,
+    pub(super) version: Arc<Version>,
+    pub(super) renderings: Arc<Renderings>,
     pub(super) kind: WorkloadKind,
     pub(super) replacement: Option<Arc<Replacement>>,
     /// Others for the same application, which do not count.
     pub(super) others: Vec<Arc<Replacement>>,
     /// Those for one of this name in another namespace.
     pub(super) astray: Vec<Arc<Replacement>>,
-    pub(super) revisions: Vec<revision::Revision>,
+    pub(super) revisions: Arc<Vec<revision::Revision>>,
     /// The revision that holds what is said now, once it is there.
     pub(super) newest: Option<revision::Revision>,
     /// Stands for it before.
@@ -63,7 +66,7 @@ pub(super) enum Situation {
 }
 
 /// What is known of an application.
-pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situation {
+pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, recalled: &mut Recalled) -> Situation {
     let (namespace, uid) = (&kept.meta.key.namespace, &kept.meta.uid);
     let is_lost = || io.replacements.malformed().keys().any(|key| key.namespace == *namespace);
     if !io.replacements.is_known() {
@@ -74,8 +77,8 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
     let (mut counted, astray) = addressed::<S>(&io.replacements, &kept.meta.key);
     let others = counted.split_off(counted.len().min(1));
     let replacement = counted.pop();
-    let version = kept.spec.version(replacement.as_deref().map(in_force));
-    let Some((document, _)) = version.base() else {
+    let version = recalled.version(kept, replacement.as_deref());
+    let Some(document) = version.document() else {
         let text = "spec.workloadTemplate must have one of deploymentTemplate and statefulSetTemplate";
         return Situation::Unknown(text.to_owned());
     };
@@ -97,9 +100,9 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         Ok(pools) => pools,
         Err(reason) => return Situation::Unknown(reason),
     };
-    let is_left_alone = |pool: &str| pools.iter().all(|asked| asked.name != pool) && is_untouchable(io, &version, pool);
+    let names: BTreeSet<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
     let existing = |known: &Arc<Workload>| Existing {
-        is_left_alone: is_left_alone(&known.pool),
+        is_left_alone: !names.contains(&*known.pool) && is_untouchable(io, &version, &known.pool),
         ..Existing::new(known.pool.clone(), known.object.clone())
     };
     let workloads = known.iter().map(existing).collect();
@@ -107,10 +110,11 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>) -> Situati
         failures: Vec::new(),
         application: kept.application(),
         version,
+        renderings: recalled.renderings(),
         kind,
         others,
         astray,
-        revisions: revisions.iter().map(|known| plain(known)).collect(),
+        revisions: recalled.revisions(&revisions),
         newest: None,
         nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
         pools,

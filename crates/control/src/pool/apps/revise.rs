@@ -2,7 +2,7 @@
 
 use dapple_api::pool::POOL_REVISION_LABEL;
 use dapple_plan::pool::application::Decision;
-use dapple_plan::pool::revision::{Settled, object, settle, surplus};
+use dapple_plan::pool::revision::{Settled, object, surplus};
 use kube::api::Preconditions;
 use serde_json::json;
 use tracing::info;
@@ -10,6 +10,7 @@ use tracing::info;
 use super::super::kept::{ApplicationSpec, Kept};
 use super::io::Io;
 use super::observe::View;
+use super::recalled::Recalled;
 use crate::slim::{Key, Revision};
 use crate::writes::outcome::{Outcome, exactly};
 
@@ -18,11 +19,12 @@ pub(super) async fn revise<S: ApplicationSpec>(
     io: &Io<S>,
     kept: &Kept<S>,
     view: &mut View,
+    recalled: &mut Recalled,
 ) -> Result<bool, kube::Error> {
     let collisions = S::common(&kept.status).collision_count.unwrap_or_default();
     let history = io.history(&kept.meta.key.namespace);
     let key = |name: &str| Key::new(&kept.meta.key.namespace, name);
-    let settled = settle(&view.application, &view.version, &view.revisions, collisions);
+    let settled = recalled.settle(&view.application, (&view.version, &view.revisions), collisions);
     if view.is_suspended {
         // It is only told how pools would differ from it.
         view.newest = match settled {
