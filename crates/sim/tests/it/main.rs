@@ -14,6 +14,7 @@ mod malformed;
 mod mutants;
 mod normal;
 mod pools;
+mod quiet;
 mod same;
 mod seeds;
 mod workloads;
