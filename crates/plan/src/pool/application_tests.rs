@@ -277,6 +277,23 @@ fn a_change_comes_to_one_pool_first_and_then_to_a_tenth_of_them() {
 }
 
 #[test]
+fn a_status_of_512_pools_is_small() {
+    let mut cluster = settled(512);
+    let size = |status: &ApplicationStatus| serde_json::to_vec(status).expect("it is JSON").len();
+    let at_rest = size(&cluster.status);
+    let reason = |pool: &String| (pool.clone(), "somebody's policy has much to say about it. ".repeat(9));
+    cluster.refused = cluster.pools.iter().map(reason).collect();
+    cluster.say("c:2", 1);
+    let status = cluster.decide().status;
+    assert!(status.pools.iter().all(|pool| pool.state == State::Failed && pool.message.ends_with('…')));
+    assert!(at_rest < size(&status) && size(&status) < 190_000, "{at_rest} and {}", size(&status));
+    cluster.refused.retain(|pool, _| pool == "p07");
+    let status = cluster.decide().status;
+    let told = status.pools.iter().find(|pool| pool.name == "p07").map(|pool| pool.message.chars().count());
+    assert_eq!(told, Some(200), "of one alone there is room for more");
+}
+
+#[test]
 fn what_concerns_one_pool_renders_and_writes_one_pool() {
     let mut cluster = settled(20);
     let mut made = cluster.renderings.made();

@@ -18,6 +18,8 @@ pub const SYNCED: &str = "Synced";
 
 /// So long may a message of a pool be.
 const LONGEST_MESSAGE: usize = 200;
+/// So long may all of them be together: a status has to be small enough to be written often.
+const ALL_MESSAGES: usize = 48 << 10;
 /// So many pools, or other things, are named in a message.
 const NAMED: usize = 3;
 
@@ -30,6 +32,7 @@ pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), statu
     status.template_type = facts.version.template.template_type();
     status.overrider_ref = facts.version.replacements.as_ref().map(|in_force| in_force.name.clone());
     status.pools = seats.iter().map(|seat| of_pool(seat, facts, next)).collect();
+    shorten(&mut status.pools);
     let count = |is_so: &dyn Fn(&Seat) -> bool| {
         i32::try_from(seats.iter().filter(|seat| is_so(seat)).count()).unwrap_or(i32::MAX)
     };
@@ -59,7 +62,7 @@ fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
         available: counts.available,
         revision: if existing.is_some() { revision.unwrap_or_default().to_owned() } else { had() },
         state,
-        message: short(message),
+        message,
         since: seat.since.map(Time),
         completed: if seat.is_in_change { None } else { seat.changed.map(|changed| Time(changed.at)) },
         repairs: seat.repairs.iter().map(|time| Time(*time)).collect(),
@@ -167,11 +170,22 @@ fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
     format!("{who} changing {field}: it is left alone until {until}")
 }
 
-fn short(text: String) -> String {
-    if text.chars().count() <= LONGEST_MESSAGE {
+/// Cuts messages off that are too long, or that are too long for there being so many.
+fn shorten(pools: &mut [PoolStatus]) {
+    let lengths = pools.iter().map(|pool| pool.message.chars().count().min(LONGEST_MESSAGE));
+    let told = pools.iter().filter(|pool| !pool.message.is_empty()).count();
+    let are_long = lengths.sum::<usize>() > ALL_MESSAGES;
+    let longest = if are_long { LONGEST_MESSAGE.min(ALL_MESSAGES / told.max(1)) } else { LONGEST_MESSAGE };
+    for pool in pools {
+        pool.message = short(std::mem::take(&mut pool.message), longest);
+    }
+}
+
+fn short(text: String, longest: usize) -> String {
+    if text.chars().count() <= longest {
         return text;
     }
-    text.chars().take(LONGEST_MESSAGE - 1).chain(['…']).collect()
+    text.chars().take(longest.saturating_sub(1)).chain(['…']).collect()
 }
 
 /// What is to be said of an application. `failures` are what could not be done at all, such as a list that failed.

@@ -51,16 +51,16 @@ fn script(seed: u64, happens: impl Fn(&Script) -> Option<Event>) -> Option<Scrip
 
 /// The YurtAppSet of a script that has two pools at least.
 fn set(script: &Script) -> Option<&Value> {
-    let bodies = script.setup.iter().filter_map(|edit| edit.body.as_ref());
-    bodies.into_iter().find(|body| body["kind"] == "YurtAppSet" && body["spec"]["topology"]["pools"][1].is_object())
+    let mut bodies = script.setup.iter().filter_map(|edit| edit.body.as_ref());
+    bodies.find(|body| body["kind"] == "YurtAppSet" && body["spec"]["topology"]["pools"][1].is_object())
 }
 
 /// What managers sent after this time, apart from what they keep up for ever.
 fn sent(trace: &Trace, since: Duration) -> Vec<&str> {
     let at = |line: &str| line.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
     let lines = trace.lines().iter().map(String::as_str).filter(|line| line.contains(" manager-"));
-    let since = lines.filter(|line| at(line).is_some_and(|at| at > since.as_secs_f64()));
-    since.filter(|line| !line.contains("/leases") && !line.contains("/events")).collect()
+    let later = lines.filter(|line| at(*line).is_some_and(|at| at > since.as_secs_f64()));
+    later.filter(|line| !line.contains("/leases") && !line.contains("/events")).collect()
 }
 
 fn is_write(line: &str) -> bool {
