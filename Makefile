@@ -28,6 +28,7 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo build --release -p dapple
 	cargo run --release -p dapple-bench --bin admission
 	cargo run --release -p dapple-bench --bin groups
+	cargo run --release -p dapple-bench --bin pools
 
 release:             ## The program for others: target/dist/dapple, stripped, with its symbols beside it
 	cargo build --release -p dapple

@@ -21,6 +21,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
+use crate::hooked::sum_of;
+
 /// The argument that makes a benchmark run the manager instead.
 const MANAGER: &str = "manager";
 /// The lease that managers lead by, in the namespace `default`.
@@ -177,14 +179,24 @@ impl Bench {
         self.requests(|line| line.contains("\"GET\"") && !line.contains("<error>")).await
     }
 
+    /// The sum of what our manager counts under this name.
+    pub async fn counted(&self, name: &str) -> anyhow::Result<f64> {
+        Ok(sum_of(&self.metrics().await?, name, ""))
+    }
+
     async fn requests(&self, is_such: impl Fn(&str) -> bool) -> anyhow::Result<f64> {
+        let text = self.metrics().await?;
+        let is_such = |line: &&str| line.starts_with("rest_client_requests_total") && is_such(line);
+        Ok(text.lines().filter(is_such).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+    }
+
+    async fn metrics(&self) -> anyhow::Result<String> {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.manager.port)).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n").await?;
         let mut text = String::new();
         stream.read_to_string(&mut text).await?;
-        let is_such = |line: &&str| line.starts_with("rest_client_requests_total") && is_such(line);
-        Ok(text.lines().filter(is_such).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum())
+        Ok(text)
     }
 
     /// Deletes a set with its pods, and waits until they are gone.
