@@ -2,12 +2,14 @@
 //! status is; and on a real control plane what a change of one pool and of all pools takes, what a manager does that comes anew, and
 //! what an event of a node costs.
 //!
-//! `pools` runs all of it; `pools decisions webhook cluster` what is named. `DAPPLE_NODES=1000` takes that many nodes.
+//! `pools` runs all of it; `pools decisions webhook cluster` what is named. `DAPPLE_NODES=1000` takes that many nodes. The program
+//! itself is taken from beside this one: `cargo build --release -p dapple` puts it there.
 
 mod application;
 mod cluster;
 mod decisions;
 mod site;
+mod tls;
 mod webhook;
 
 use anyhow::ensure;
@@ -35,6 +37,7 @@ async fn main() -> anyhow::Result<()> {
     }
     if is_asked("webhook") {
         webhook::run(&mut missed)?;
+        tls::run(&mut missed).await?;
     }
     if is_asked("cluster") {
         let nodes = std::env::var("DAPPLE_NODES").ok().and_then(|text| text.parse().ok());
