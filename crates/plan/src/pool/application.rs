@@ -24,7 +24,7 @@ use super::health::{Health, health};
 use super::learned::{Learned, Target};
 use super::naming::named;
 use super::removal::{self, Confirmed, Fate, Leaver, Terms};
-use super::renderings::Renderings;
+use super::renderings::{Compared, Renderings};
 use super::repair;
 use super::revision::Revision;
 use super::rollout::{self, Next, PoolState};
@@ -199,9 +199,9 @@ pub struct Seat {
     /// What it should get, or why that cannot be.
     pub rendered: Option<Result<Rendered, Unrendered>>,
     /// What should be stored; none where that is known to be what is.
-    pub wanted: Option<Value>,
+    pub wanted: Option<Arc<Value>>,
     /// What the workload's own revision said, where that was asked for.
-    pub own: Option<Value>,
+    pub own: Option<Arc<Value>>,
     /// How what is stored differs.
     pub difference: Difference,
     /// What its pods would refer to and does not exist: until it does, the pool stays as it is.
@@ -346,7 +346,7 @@ fn look(
         }
         seat.repair_pause = repair::paused_until(&seat.repairs, facts.now).filter(|_| seat.is_drift);
         // Where no pod runs, none is lost.
-        if difference.template && declared_replicas(stored) > 0 {
+        if difference.template && declared_replicas(&existing.object) > 0 {
             let is_missing = |target: &&Target| facts.learned.missing.contains(*target);
             seat.missing = rendered.targets.iter().filter(is_missing).cloned().collect();
         }
@@ -356,30 +356,43 @@ fn look(
     seat
 }
 
-/// How a workload differs from what it should be, what that is, and what its own revision said where that was asked for. One that
-/// was as it should be, and that nobody has written since, is so still.
+/// How a workload differs from what it should be, what that is, and what its own revision said where that was asked for. Nothing is
+/// compared again before somebody has written it, or one of both says something else.
 fn compare(
     existing: &Existing,
     rendered: &Rendered,
     pool: &str,
     facts: &Facts<'_>,
-) -> (Difference, Option<Value>, Option<Value>) {
+) -> (Difference, Option<Arc<Value>>, Option<Arc<Value>>) {
     let (stored, is_autoscaled) = (&existing.object, existing.is_autoscaled);
-    if facts.renderings.is_right(pool, rendered, stored, is_autoscaled) {
-        return (Difference::default(), None, None);
+    let known = facts.renderings.compared(pool, rendered, (stored, is_autoscaled));
+    if let Some(Compared { difference, beside: None, .. }) = &known {
+        return (difference.clone(), None, None);
     }
     let compare = |own: Option<&Value>| {
         let wanted = wanted(rendered, stored, Beside { is_autoscaled, own });
         (difference(rendered.document, stored, &wanted), wanted)
     };
-    let (mut difference, mut wanted) = compare(None);
-    let mut said = None;
-    if difference.is_some() || stored["spec"]["paused"] == true {
-        said = own(existing, pool, facts);
-        (difference, wanted) = compare(said.as_ref());
-    } else {
-        facts.renderings.note_right(pool, rendered, stored, is_autoscaled);
+    let note = |difference: &Difference, beside: Option<(Arc<Value>, Option<Arc<Value>>)>| {
+        let (stored, difference) = (stored.clone(), difference.clone());
+        facts.renderings.note(pool, rendered, Compared { stored, is_autoscaled, difference, beside });
+    };
+    if known.is_none() && stored["spec"]["paused"] != true {
+        let (difference, _) = compare(None);
+        if !difference.is_some() {
+            note(&difference, None);
+            return (difference, None, None);
+        }
     }
+    let said = own(existing, pool, facts);
+    if let Some(Compared { difference, beside: Some((wanted, before)), .. }) = known
+        && before.as_ref().map(Arc::as_ptr) == said.as_ref().map(Arc::as_ptr)
+    {
+        return (difference, Some(wanted), said);
+    }
+    let (difference, wanted) = compare(said.as_deref());
+    let wanted = Arc::new(wanted);
+    note(&difference, Some((wanted.clone(), said.clone())));
     (difference, Some(wanted), said)
 }
 
@@ -427,12 +440,12 @@ pub(super) fn is_held(workload: &Value) -> bool {
 }
 
 /// What the pool got of its workload's own revision, without its taints.
-fn own(existing: &Existing, pool: &str, facts: &Facts<'_>) -> Option<Value> {
+fn own(existing: &Existing, pool: &str, facts: &Facts<'_>) -> Option<Arc<Value>> {
     let name = existing.label(POOL_REVISION_LABEL)?;
     let revision = facts.revisions.iter().find(|revision| revision.name == name)?;
     let version = facts.renderings.version_for(revision, facts.version)?;
     let rendered = facts.renderings.render(facts.application, &version, pool, &[]);
-    rendered.ok().map(|rendered| Value::clone(&rendered.workload))
+    rendered.ok().map(|rendered| rendered.workload)
 }
 
 /// Whether a pool can be written at all.
@@ -578,7 +591,7 @@ fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
     let stored = (rendered.document, &*existing.object);
     let known = existing.label(POOL_REVISION_LABEL);
     let named = named(facts, &seat.pool, (facts.newest, &rendered.hash), known);
-    let patch = patch(stored, wanted, &named, (seat.own.as_ref(), &notes));
+    let patch = patch(stored, wanted, &named, (seat.own.as_deref(), &notes));
     let repaired = seat.difference.field.as_ref().filter(|_| seat.is_drift).map(ToString::to_string);
     if seat.is_drift {
         seat.repairs = repair::with(&seat.repairs, facts.now);

@@ -5,7 +5,7 @@
 //! - What is kept is what [`render`] would say: all that it reads is compared, by value. Where only the place of an item or of a pool
 //!   in its list is another, what is kept counts if it names no place.
 //! - It is forgotten with the process, and so with the version of dapple that rendered it.
-//! - No more is kept than was asked for in the last two looks, and of one pool no more than [`OF_ONE_POOL`].
+//! - No more is kept than was asked for in the last two looks, and of one pool no more than a few.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use dapple_api::pool::{Item, Pool, Taint, TaintEffect, WorkloadTemplate};
 use serde_json::Value;
 
 use super::revision::{Revision, version_of, with_joined};
+use super::stored::Difference;
 use super::version::{Application, Pools, Version};
 use super::workload::{Rendered, Unrendered, render};
 
@@ -101,9 +102,21 @@ struct Places {
 struct Made {
     of: Ingredients,
     result: Result<Rendered, Unrendered>,
-    /// A workload, as it is stored, that is as it should be by this; and whether its number of pods is autoscaled.
-    right: Option<(Arc<Value>, bool)>,
+    compared: Option<Compared>,
     used: u64,
+}
+
+/// How a workload, as it is stored, compares with a rendering.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// The workload.
+    pub stored: Arc<Value>,
+    /// Whether the number of its pods is autoscaled.
+    pub is_autoscaled: bool,
+    /// How it differs.
+    pub difference: Difference,
+    /// What should be stored, and what its own revision said; none if it is as it should be whatever that said.
+    pub beside: Option<(Arc<Value>, Option<Arc<Value>>)>,
 }
 
 impl Renderings {
@@ -153,7 +166,7 @@ impl Renderings {
         {
             known.remove(oldest);
         }
-        known.push(Made { of: asked, result: result.clone(), right: None, used: *look });
+        known.push(Made { of: asked, result: result.clone(), compared: None, used: *look });
         result
     }
 
@@ -185,20 +198,25 @@ impl Renderings {
         answer
     }
 
-    /// Whether a workload, as it is stored, was found to be as it should be by this rendering.
-    pub fn is_right(&self, pool: &str, rendered: &Rendered, stored: &Arc<Value>, is_autoscaled: bool) -> bool {
+    /// How a workload compares with this rendering, if nobody has written it since that was found out.
+    pub fn compared(
+        &self,
+        pool: &str,
+        rendered: &Rendered,
+        (stored, is_autoscaled): (&Arc<Value>, bool),
+    ) -> Option<Compared> {
         let kept = self.kept();
-        let made = kept.pools.get(pool).and_then(|known| known.iter().find(|made| made.has(rendered)));
-        let right = made.and_then(|made| made.right.as_ref());
-        right.is_some_and(|(known, was_autoscaled)| Arc::ptr_eq(known, stored) && *was_autoscaled == is_autoscaled)
+        let compared = kept.pools.get(pool)?.iter().find(|made| made.has(rendered))?.compared.as_ref()?;
+        let is_it = Arc::ptr_eq(&compared.stored, stored) && compared.is_autoscaled == is_autoscaled;
+        is_it.then(|| compared.clone())
     }
 
-    /// Notes that it is.
-    pub fn note_right(&self, pool: &str, rendered: &Rendered, stored: &Arc<Value>, is_autoscaled: bool) {
+    /// Keeps how a workload compares with a rendering.
+    pub fn note(&self, pool: &str, rendered: &Rendered, compared: Compared) {
         let mut kept = self.kept();
         let made = kept.pools.get_mut(pool).and_then(|known| known.iter_mut().find(|made| made.has(rendered)));
         if let Some(made) = made {
-            made.right = Some((stored.clone(), is_autoscaled));
+            made.compared = Some(compared);
         }
     }
 }

@@ -166,17 +166,20 @@ fn a_revision_is_read_once_and_anew_when_it_says_something_else() {
 }
 
 #[test]
-fn what_was_right_is_right_until_it_is_written_or_should_be_something_else() {
+fn what_was_compared_counts_until_it_is_written_or_should_be_something_else() {
     let renderings = Renderings::default();
     let (application, version) = version(1, None);
     let rendered = renderings.render(&application, &version, "p00", &[]).expect("it renders");
     let stored = rendered.workload.clone();
-    let is_right = |stored: &Arc<Value>, is_autoscaled| renderings.is_right("p00", &rendered, stored, is_autoscaled);
-    assert!(!is_right(&stored, false), "nobody has looked");
-    renderings.note_right("p00", &rendered, &stored, false);
-    assert!(is_right(&stored, false));
-    assert!(!is_right(&stored, true));
-    assert!(!is_right(&Arc::new(Value::clone(&stored)), false), "it was written since");
+    let is_known =
+        |stored: &Arc<Value>, is_autoscaled| renderings.compared("p00", &rendered, (stored, is_autoscaled)).is_some();
+    assert!(!is_known(&stored, false), "nobody has looked");
+    let difference = Difference::default();
+    let compared = Compared { stored: stored.clone(), is_autoscaled: false, difference, beside: None };
+    renderings.note("p00", &rendered, compared);
+    assert!(is_known(&stored, false));
+    assert!(!is_known(&stored, true));
+    assert!(!is_known(&Arc::new(Value::clone(&stored)), false), "it was written since");
     let other = render(&application, &version, "p00", &[]).expect("it renders");
-    assert!(!renderings.is_right("p00", &other, &stored, false), "it may be something else");
+    assert!(renderings.compared("p00", &other, (&stored, false)).is_none(), "it may be something else");
 }
