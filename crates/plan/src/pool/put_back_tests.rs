@@ -241,6 +241,30 @@ fn a_new_workload_that_does_not_say_what_it_was_made_of_is_made_by_its_revision(
 }
 
 #[test]
+fn what_was_rendered_for_one_write_is_not_rendered_for_the_next() {
+    let view = View::new(json!({"patch": {"spec": {"minReadySeconds": 3}}}), Value::Null);
+    // It waits for its turn: what is said now is not what it was made of.
+    let old = View::plain().workload();
+    let first = Revision { name: "r1".to_owned(), number: 1, data: data_of(&View::plain().version) };
+    let pool = AskedPool { name: "edge".to_owned(), taints: Vec::new() };
+    let (version, renderings) = (Arc::new(view.version.clone()), Renderings::default());
+    let known = Known {
+        application: &view.application,
+        version: &version,
+        renderings: &renderings,
+        status: &view.status,
+        pool: &pool,
+        revision: &|name| Some(first.clone()).filter(|known| known.name == name),
+    };
+    for number in 0..5 {
+        let new = image(&old, &format!("stray:{number}"));
+        let write = Write { kind: Document::Deployment, old: Some(&old), new: &new, is_by_another: true };
+        assert_eq!(put_back(&known, write).warnings.len(), 1);
+    }
+    assert_eq!(renderings.made(), 2, "what is said now, and what its own revision said");
+}
+
+#[test]
 fn a_workload_of_another_kind_is_left_alone() {
     let view = View::plain();
     let old = view.workload();

@@ -117,7 +117,8 @@ fn a_replacement_for_one_pool_is_one_write() {
         assert_eq!(outcome.violation, None, "seed {seed}");
         let is_of_workloads = |line: &&str| line.contains("/deployments") || line.contains("/statefulsets");
         let all = sent(&outcome.trace, MADE).into_iter();
-        let written: Vec<&str> = all.filter(|line| is_write(line)).filter(is_of_workloads).collect();
+        let done = all.filter(|line| is_write(line) && line.ends_with("-> 200"));
+        let written: Vec<&str> = done.filter(is_of_workloads).collect();
         assert!(written.len() == 1 && written[0].contains(" PATCH "), "seed {seed}: {written:?}");
         assert!(!written[0].contains("dryRun"), "seed {seed}: {written:?}");
     }
