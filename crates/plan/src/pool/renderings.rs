@@ -102,6 +102,7 @@ struct Places {
 struct Made {
     of: Ingredients,
     result: Result<Rendered, Unrendered>,
+    /// How the pool's workload compared with it, as it was then.
     compared: Option<Compared>,
     used: u64,
 }
@@ -183,12 +184,13 @@ impl Renderings {
     fn older<R>(&self, revision: &Revision, now: &Arc<Version>, told: impl FnOnce(&Older) -> R) -> R {
         let mut kept = self.kept();
         let Kept { look, older, .. } = &mut *kept;
-        if let Some(known) = older.get_mut(&revision.name).filter(|known| Arc::ptr_eq(&known.now, now)) {
-            // In one look there is one of a name. Where looks are not told apart, it is compared each time.
-            if *look > 0 && known.compared == *look || known.revision == *revision {
-                known.compared = *look;
-                return told(known);
-            }
+        // In one look there is one of a name. Where looks are not told apart, it is compared each time.
+        let is_compared = |known: &Older| *look > 0 && known.compared == *look;
+        if let Some(known) = older.get_mut(&revision.name).filter(|known| Arc::ptr_eq(&known.now, now))
+            && (is_compared(known) || known.revision == *revision)
+        {
+            known.compared = *look;
+            return told(known);
         }
         let version = version_of(&revision.data, now).map(Arc::new);
         let with_joined = version.as_ref().map(|version| with_joined(version, now));
