@@ -104,7 +104,7 @@ fn a_replacement_in_force_is_told_and_one_that_did_what_openyurt_did_restarts_no
         &observed,
         &[
             "YurtAppConfigurationReplacement default/r: replacements would restart the pods in the pool hangzhou",
-            "it changes spec.template.spec.containers of YurtAppSet default/yurtappset-demo",
+            "it changes spec.template.spec.containers[name=nginx].image of YurtAppSet default/yurtappset-demo",
             "take it out until the application is adopted",
         ],
     );
