@@ -155,7 +155,7 @@ impl Made {
                             "status": {"observedGeneration": 1}}),
                     );
                     let object = Arc::new(workload);
-                    self.workloads.push(Existing { pool, object, is_autoscaled: false, is_others_doing: false });
+                    self.workloads.push(Existing::new(pool, object));
                 }
                 Action::Patch { name, patch, .. } => {
                     let version = self.written.to_string();

@@ -666,7 +666,7 @@ fn foretold(cluster: &mut Cluster) -> Vec<Vec<String>> {
         };
         let seen = Seen {
             application: facts.application.clone(),
-            version: facts.version.clone(),
+            version: Version::clone(facts.version),
             said,
             status: facts.status.clone(),
             revisions: facts.revisions.to_vec(),
