@@ -63,7 +63,7 @@ impl Crd {
     fn render(self, definitions: &Map<String, Value>) -> Value {
         let versions: Vec<Value> =
             self.versions.into_iter().map(|version| version.render(self.kind, definitions)).collect();
-        json!({
+        let mut crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {
@@ -77,13 +77,17 @@ impl Crd {
                     "listKind": format!("{}List", self.kind.at.kind),
                     "plural": self.kind.at.plural,
                     "singular": self.kind.at.kind.to_lowercase(),
-                    "shortNames": self.kind.short_names,
                     "categories": ["dapple"],
                 },
                 "scope": self.kind.scope(),
                 "versions": versions,
             },
-        })
+        });
+        // An empty list is none to the API server.
+        if !self.kind.short_names.is_empty() {
+            crd["spec"]["names"]["shortNames"] = json!(self.kind.short_names);
+        }
+        crd
     }
 }
 

@@ -156,16 +156,15 @@ pub const POD_MARKER: OwnKind = OwnKind {
     short_names: &["pmark"],
     family: "marker",
     is_planned: false,
-    ..own(Name::PodMarker, KRUISE, "v1alpha1", "PodMarker", "podmarkers")
+    ..own(Name::PodMarker, crate::marker::GROUP, "v1alpha1", "PodMarker", "podmarkers")
 };
 
 /// What is to be probed on a node.
 pub const NODE_POD_PROBE: OwnKind = OwnKind {
-    short_names: &["npp"],
     is_namespaced: false,
     family: "marker",
     is_planned: false,
-    ..own(Name::NodePodProbe, crate::marker::GROUP, "v1alpha1", "NodePodProbe", "nodepodprobes")
+    ..own(Name::NodePodProbe, crate::marker::PROBE_GROUP, "v1alpha1", "NodePodProbe", "nodepodprobes")
 };
 
 /// Groups of nodes.

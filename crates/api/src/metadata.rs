@@ -5,6 +5,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::syntax;
 use crate::verdict::{Reason, Verdict};
 
+/// Annotation of an object by which dapple changes others: `"true"`, and nothing is changed by it.
+pub const SUSPEND_ANNOTATION: &str = "dapple.dev/suspend";
+
 /// Checks an object's name, namespace, labels and annotations.
 pub fn check(metadata: &ObjectMeta, verdict: &mut Verdict) {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());

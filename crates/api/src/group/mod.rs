@@ -10,6 +10,7 @@ mod validate;
 
 use crate::crd::{Crd, Version, age, column, wide};
 use crate::kinds;
+pub use crate::metadata::SUSPEND_ANNOTATION;
 
 pub use listed::{APPLICATIONS, CONFIG, ListedKind, read_listed};
 pub use node_group::{NodeGroup, NodeGroupSpec, NodeGroupStatus};
@@ -42,9 +43,6 @@ pub const BINDING_PROPAGATION_LABEL: &str = "groupmanagement.kubeedge.io/binding
 
 /// Label by which dapple confirms a workload's OverridePolicy.
 pub const BINDING_OVERRIDE_LABEL: &str = "groupmanagement.kubeedge.io/binding-overridepolicy";
-
-/// Annotation of a policy: `"true"`, and nothing that runs is changed by it.
-pub const SUSPEND_ANNOTATION: &str = "dapple.dev/suspend";
 
 /// What the labels begin with that nodes of a group get which names nodes. No other label does.
 pub const NODE_LABEL_PREFIX: &str = "group.dapple.dev/";

@@ -9,13 +9,13 @@ use crate::schema;
 use crate::template::Probe;
 
 resource! {
-    /// The probes to run on the node of the same name, and their results. Written by dapple and its node agents; people
-    /// write PodMarkers.
+    /// The probes to run on the node of the same name, and their results. The manager writes what to run, the prober of the
+    /// node what came of it; people write PodMarkers.
     pub struct NodePodProbe: NODE_POD_PROBE, ClusterResourceScope {
         /// The probes to run.
         #[serde(default)]
         pub spec: NodePodProbeSpec,
-        /// Their results. Written by the node agent.
+        /// Their results. Written by the prober.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub status: Option<NodePodProbeStatus>,
     }
@@ -52,11 +52,19 @@ pub struct PodProbe {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ContainerProbe {
-    /// The probe's name, unique within the pod.
+    /// The probe's name: the hash of the container's name and the definition. So equal probes are one, and one that is
+    /// changed is another.
     pub name: String,
     /// The container to probe.
     pub container_name: String,
-    /// The probe.
+    /// Which run of the container to probe, as in the pod's status.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// When that run began: what is to be waited before the first probe counts from then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub started_at: Option<Time>,
+    /// The probe, with defaults filled in, and numbers for ports.
     pub probe: Probe,
 }
 
@@ -90,17 +98,16 @@ pub struct PodProbeStatus {
 pub struct ContainerProbeState {
     /// The probe's name.
     pub name: String,
-    /// Its result.
+    /// Which run of the container the result is of.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// The result. It is written when it changes, and not each time that the probe runs.
     pub state: ProbeState,
-    /// When it last ran.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::time")]
-    pub last_probe_time: Option<Time>,
-    /// When its result last changed.
+    /// When the result last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub last_transition_time: Option<Time>,
-    /// What the probe said, or why there is no result.
+    /// Why it failed, or why there is no result. Never what a command printed or a server answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }

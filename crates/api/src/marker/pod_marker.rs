@@ -77,7 +77,7 @@ pub enum ConflictPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MatchRequirements {
-    /// The pod's labels. Absent: any.
+    /// The pod's labels, as they are without this marker's marks. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_selector")]
     pub pod_selector: Option<LabelSelector>,
@@ -86,7 +86,7 @@ pub struct MatchRequirements {
     #[schemars(schema_with = "schema::label_selector")]
     pub node_selector: Option<LabelSelector>,
     /// Probes that must all have the expected result, run on the pod's node. Whoever writes an exec probe needs
-    /// permission to `create pods/exec` here.
+    /// permission to `create pods/exec` here, whoever writes another one to `create pods/portforward`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub pod_probes: Vec<PodProbeRequirement>,
@@ -178,10 +178,29 @@ pub struct MatchPreference {
     {
         "rule": "!has(self.labels) || self.labels.all(key, !key.startsWith('dapple.dev/'))",
         "message": "markItems.labels must not have keys of dapple.dev: dapple keeps its records there"
+    },
+    {
+        "rule": "!has(self.labels) || self.labels.all(key, \
+                 !(key in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation', \
+                 'controller-uid', 'job-name']) && !key.startsWith('kubernetes.io/config.') && \
+                 !key.startsWith('statefulset.kubernetes.io/') && !key.startsWith('apps.kubernetes.io/') && \
+                 !key.startsWith('batch.kubernetes.io/') && !key.startsWith('apps.kruise.io/') && \
+                 !key.startsWith('lifecycle.apps.kruise.io/'))",
+        "message": "markItems.labels must not have keys by which controllers know their pods, such as pod-template-hash"
+    },
+    {
+        "rule": "!has(self.annotations) || self.annotations.all(key, \
+                 !(key in ['pod-template-hash', 'controller-revision-hash', 'pod-template-generation', \
+                 'controller-uid', 'job-name']) && !key.startsWith('kubernetes.io/config.') && \
+                 !key.startsWith('statefulset.kubernetes.io/') && !key.startsWith('apps.kubernetes.io/') && \
+                 !key.startsWith('batch.kubernetes.io/') && !key.startsWith('apps.kruise.io/') && \
+                 !key.startsWith('lifecycle.apps.kruise.io/'))",
+        "message": "markItems.annotations must not have keys by which controllers know their pods, such as job-name"
     }
 ]))]
 pub struct MarkItems {
-    /// Labels to set, for example `upgradeStrategy: inPlace`. Not those that the pod's owner selects on.
+    /// Labels to set, for example `upgradeStrategy: inPlace`. Pods are never marked with those that their owner selects
+    /// on.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = 64,
@@ -214,10 +233,35 @@ pub struct PodMarkerStatus {
     /// Pods that could not be marked.
     #[serde(default)]
     pub failed: i32,
+    /// Pods that match.
+    #[serde(default)]
+    pub matched: i32,
+    /// Pods that would match, but for values that the marker leaves alone: those of older markers, for example.
+    #[serde(default)]
+    pub conflicting: i32,
+    /// Pods of which it is not known whether they match.
+    #[serde(default)]
+    pub unknown: i32,
+    /// Pods whose marks are to be set, changed or taken off, and that wait for their turn.
+    #[serde(default)]
+    pub waiting: i32,
+    /// The change of the spec that is being carried out: how fast marks move otherwise does not hold for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrying_out: Option<SpecChange>,
     /// Findings, such as another marker that sets the same key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A change of the spec that is being carried out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SpecChange {
+    /// The `metadata.generation` that it came with.
+    pub generation: i64,
+    /// Pods that it has yet to come to.
+    pub pods: i32,
 }
 
 impl PodMarkerSpec {

@@ -6,13 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-use super::{ConflictPolicy, MARKED_BY_ANNOTATION, MarkItems, PodMarker, PodMarkerSpec, PodProbeRequirement};
+use super::{ConflictPolicy, MarkItems, PodMarker, PodMarkerSpec, PodProbeRequirement, Reserved, reserved};
 use crate::selector::{self, Selector};
 use crate::verdict::{Reason, Verdict};
 use crate::{metadata, syntax};
-
-/// How keys begin under which is kept how far the update of a pod, or its end, has come.
-const RECORDS: [&str; 2] = ["apps.kruise.io/inplace-update-", "lifecycle.apps.kruise.io/"];
 
 /// What a probe can do.
 const HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
@@ -20,10 +17,6 @@ const HANDLERS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 /// Times and thresholds of a probe: whole numbers of at least 0.
 const PROBE_NUMBERS: [&str; 5] =
     ["initialDelaySeconds", "periodSeconds", "timeoutSeconds", "successThreshold", "failureThreshold"];
-
-/// Labels of pods that their owners select on, always.
-const OWNERS_LABELS: [&str; 3] =
-    ["pod-template-hash", "controller-revision-hash", "statefulset.kubernetes.io/pod-name"];
 
 /// Everything that is to be said of a PodMarker but the types of a probe's fields.
 pub fn validate(marker: &PodMarker) -> Verdict {
@@ -49,7 +42,7 @@ pub fn validate(marker: &PodMarker) -> Verdict {
         check_selectors(&preference.pod_selector, &preference.node_selector, &field, &mut verdict);
     }
     check_items(&spec.mark_items, &mut verdict);
-    warn_of_marks_that_undo_themselves(spec, &mut verdict);
+    warn_of_what_is_hardly_meant(spec, &mut verdict);
     verdict
 }
 
@@ -152,35 +145,32 @@ fn check_items(items: &MarkItems, verdict: &mut Verdict) {
     verdict.at_most(annotations, items.annotations.len(), 64);
     syntax::labels(&items.labels, labels, verdict);
     syntax::annotations(&items.annotations, annotations, verdict);
-    let is_ours = |key: &str| {
-        let (domain, _) = key.split_once('/').unwrap_or_default();
-        domain == "dapple.dev" || domain.ends_with(".dapple.dev") || RECORDS.iter().any(|kept| key.starts_with(kept))
-    };
-    let reserved_labels = items.labels.keys().filter(|key| is_ours(key)).map(|key| (labels, key));
-    let is_reserved = |key: &str| is_ours(key) || key == MARKED_BY_ANNOTATION;
-    let reserved_annotations = items.annotations.keys().filter(|key| is_reserved(key)).map(|key| (annotations, key));
-    for (field, key) in reserved_labels.chain(reserved_annotations) {
-        let text = format!("{key:?} must not be set by a marker: dapple keeps its records there");
-        verdict.refuse(syntax::entry(field, key), Reason::Forbidden, text);
-    }
-    for key in items.labels.keys().filter(|key| OWNERS_LABELS.contains(&key.as_str())) {
-        let text = "owners of pods select on this label, so pods that have an owner are never marked with it";
-        verdict.warn(&syntax::entry(labels, key), text);
+    for (field, keys) in [(labels, &items.labels), (annotations, &items.annotations)] {
+        for key in keys.keys() {
+            let why = match reserved(key) {
+                Some(Reserved::ForDapple) => "dapple keeps its records there",
+                Some(Reserved::ForControllers) => "controllers know their pods by it",
+                None => continue,
+            };
+            let text = format!("{key:?} must not be set by a marker: {why}");
+            verdict.refuse(syntax::entry(field, key), Reason::Forbidden, text);
+        }
     }
 }
 
-/// Marks that keep a pod from matching come and go, and marks that every matching pod has need no marker.
-fn warn_of_marks_that_undo_themselves(spec: &PodMarkerSpec, verdict: &mut Verdict) {
+/// A marker without podSelector is about every pod, marks that no pod gets or every matching pod has need no marker.
+fn warn_of_what_is_hardly_meant(spec: &PodMarkerSpec, verdict: &mut Verdict) {
     let selector = spec.match_requirements.as_ref().and_then(|requirements| requirements.pod_selector.as_ref());
-    let Some(Ok(selector)) = selector.map(Selector::new) else { return };
+    let Some(selector) = selector else {
+        let text = "without it, every pod of the namespace matches: write {} to say that this is meant";
+        return verdict.warn("spec.matchRequirements.podSelector", text);
+    };
+    let Ok(selector) = Selector::new(selector) else { return };
     for (key, value) in &spec.mark_items.labels {
         let about = selector.about(key);
-        let (fits_marked, fits_without) = (about.matches(|_| Some(value)), about.matches(|_| None));
-        let asks_for_another = !fits_marked && !fits_without;
+        let asks_for_another = !about.matches(|_| Some(value)) && !about.matches(|_| None);
         let text = if asks_for_another && spec.conflict_policy() == ConflictPolicy::Ignore {
             "podSelector asks for another value of this label, and conflictPolicy is Ignore: no pod is ever marked"
-        } else if !fits_marked {
-            "a pod with this mark does not match podSelector any more, so the mark comes and goes"
         } else if about == Selector::exactly(key, value) {
             "podSelector asks for this label already, so there is nothing to mark"
         } else {

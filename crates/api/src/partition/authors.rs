@@ -138,20 +138,30 @@ fn statuses(manager: &ServiceAccount) -> AuthorPolicy {
     AuthorPolicy { crd: kinds::DAEMON_SET.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
-/// A marker changes pods, and its exec probes run commands in them.
+/// A marker changes pods, its exec probes run commands in them, and all others reach their ports whatever their NetworkPolicy says.
 fn pod_markers() -> AuthorPolicy {
-    let variables = json!([{
-        "name": "runsCommands",
-        "expression": "object.spec.?matchRequirements.?podProbes.orValue([]).exists(each, has(each.probe.exec))",
-    }]);
+    let any_probe = |is_meant: &str| {
+        format!("object.spec.?matchRequirements.?podProbes.orValue([]).exists(each, {is_meant}has(each.probe.exec))")
+    };
+    let variables = json!([
+        {"name": "runsCommands", "expression": any_probe("")},
+        {"name": "reachesPorts", "expression": any_probe("!")},
+    ]);
     let marks = "authorizer.group('').resource('pods').namespace(request.namespace).check('patch').allowed()";
     let runs = "!variables.runsCommands || \
                 authorizer.group('').resource('pods').subresource('exec').namespace(request.namespace).check('create').allowed()";
+    let reaches = "!variables.reachesPorts || authorizer.group('').resource('pods').subresource('portforward')\
+                   .namespace(request.namespace).check('create').allowed()";
     let validations = json!([
         validation(marks, "a PodMarker changes pods, so whoever writes its spec needs permission to patch pods"),
         validation(
             runs,
             "an exec probe of a PodMarker runs a command in pods, so whoever writes its spec needs permission to create pods/exec",
+        ),
+        validation(
+            reaches,
+            "a probe of a PodMarker over the network reaches pods past their NetworkPolicy, so whoever writes its spec needs \
+             permission to create pods/portforward",
         ),
     ]);
     author_policy(&kinds::POD_MARKER, "dapple-podmarker-authors", variables, validations)

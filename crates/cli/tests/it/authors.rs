@@ -57,11 +57,13 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     .await;
     role(&client, "patch-pods", json!([pods("pods", "patch")])).await;
     role(&client, "exec-pods", json!([pods("pods/exec", "create")])).await;
+    role(&client, "forward-ports", json!([pods("pods/portforward", "create")])).await;
     role(&client, "create-pods", json!([pods("pods", "create")])).await;
     for (user, roles) in [
         ("wanda", &["write-objects"][..]),
         ("mark", &["write-objects", "patch-pods"]),
         ("rita", &["write-objects", "patch-pods", "exec-pods"]),
+        ("paul", &["write-objects", "patch-pods", "forward-ports"]),
         ("dora", &["write-objects", "create-pods"]),
     ] {
         for role in roles {
@@ -71,6 +73,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     let user = |name| User::new(&cluster, name);
     let (writer, marks, runs, deploys) =
         (user("wanda").await, user("mark").await, user("rita").await, user("dora").await);
+    let forwards = user("paul").await;
 
     let no_patch = ["whoever writes its spec needs permission to patch pods in namespace default: wanda lacks it"];
     eventually("the policy on markers is in effect", || async {
@@ -79,6 +82,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     })
     .await;
     markers(&writer, &marks, &runs, &no_patch).await;
+    network_probes(&marks, &runs, &forwards).await;
     overrides(&writer, &deploys).await;
     revisions(&cluster, &client).await;
     override_revisions(&cluster, &client, &deploys).await;
@@ -114,10 +118,8 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
 async fn markers(writer: &User, marks: &User, runs: &User, no_patch: &[&str]) {
     let no_exec =
         ["an exec probe of a PodMarker runs a command in pods", "create pods/exec in namespace default: mark"];
-    let http = json!({"httpGet": {"port": 80}});
     refused(writer.create(MARKERS, &marker("a", None)).await, no_patch);
     marks.create(MARKERS, &marker("a", None)).await.unwrap();
-    marks.create(MARKERS, &marker("asks", Some(http))).await.unwrap();
     refused(marks.create(MARKERS, &marker("b", Some(exec()))).await, &no_exec);
     runs.create(MARKERS, &marker("b", Some(exec()))).await.unwrap();
 
@@ -132,6 +134,22 @@ async fn markers(writer: &User, marks: &User, runs: &User, no_patch: &[&str]) {
         writer.patch(path, &json!({"metadata": {"labels": {"seen": "yes"}}})).await.unwrap();
         writer.delete(path).await.unwrap();
     }
+}
+
+// A probe over the network reaches a port that NetworkPolicies may keep its author from.
+async fn network_probes(marks: &User, runs: &User, forwards: &User) {
+    let no_forward = ["reaches pods past their NetworkPolicy", "create pods/portforward in namespace default: mark"];
+    for probe in [json!({"httpGet": {"port": 80}}), json!({"tcpSocket": {"port": 80}}), json!({"grpc": {"port": 80}})] {
+        let asking = marker("asks", Some(probe));
+        refused(marks.create(MARKERS, &asking).await, &no_forward);
+        refused(runs.create(MARKERS, &asking).await, &["create pods/portforward in namespace default: rita"]);
+        forwards.would_create(MARKERS, &asking).await.unwrap();
+    }
+    refused(
+        forwards.create(MARKERS, &marker("asks", Some(exec()))).await,
+        &["create pods/exec in namespace default: paul"],
+    );
+    forwards.create(MARKERS, &marker("asks", Some(json!({"httpGet": {"port": 80}})))).await.unwrap();
 }
 
 async fn overrides(writer: &User, deploys: &User) {

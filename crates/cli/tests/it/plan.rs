@@ -111,7 +111,7 @@ fn what_would_be_refused_is_told_with_its_place() {
         "spec: {restartPolicy: Never, containers: [{name: c, image: 'c:1'}]}",
     );
     let marker = "---\napiVersion: apps.kruise.io/v1alpha1\nkind: PodMarker\nmetadata: {name: m}\nspec:\n  \
-                  strategy: {replicas: -1}\n  markItems: {labels: {a: b}}\n";
+                  strategy: {replicas: -1}\n  markItems: {labels: {a: b}}\n  matchRequirements: {podSelector: {}}\n";
     let (_folder, file) = written(wrong + marker);
     let (code, shown, said) = plan(&file, &[]);
     assert_eq!(code, Some(2), "{shown}{said}");
