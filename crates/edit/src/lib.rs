@@ -1,7 +1,8 @@
 //! Changing a pod template: every override form compiles to edits, and every edit remembers where it came from. No I/O.
 //!
 //! [`daemonset`], [`group`] and [`pool`] compile what users write to [`edit::Edit`]s; [`render`] applies them in order and
-//! says who set what. [`admission`] judges what users write before any of it is applied.
+//! says who set what. [`marker`] sets marks on pods that run, and takes them off. [`admission`] judges what users write before
+//! any of it is applied.
 
 pub mod admission;
 pub mod amount;

@@ -1,7 +1,13 @@
-//! What is to be said of PodMarkers, the fields of their probes included.
+//! Markers: what is to be said of a PodMarker, the fields of its probes included, and how marks are set on a pod and taken off.
+
+mod marks;
+mod record;
 
 use dapple_api::marker::{self, PodMarker};
 use dapple_api::verdict::Verdict;
+
+pub use self::marks::{Change, mark, unmark, wanted};
+pub use self::record::{Entry, OwnerKeys, Place, Record};
 
 use crate::check::{check_value, shape_at, tell};
 use crate::schema::POD_TEMPLATE;
