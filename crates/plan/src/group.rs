@@ -37,6 +37,7 @@ use std::sync::Arc;
 use dapple_api::group::{NodeGroupSpec, NodeGroupStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::condition::condition;
 use crate::node::Labels;
 
 /// The condition of a NodeGroup that says whether the nodes it asks for are there.
@@ -121,7 +122,7 @@ pub fn status(roll: Roll, generation: Option<i64>, before: Option<&NodeGroupStat
         _ => (EXCLUSIVE, false, "NodesShared", shared_message(&roll.shared)),
     };
     let all = [(NODES_FOUND, found, reason, message), exclusive];
-    let conditions = all.into_iter().map(|found| status::condition(found, generation, known, now)).collect();
+    let conditions = all.into_iter().map(|found| condition(found, generation, known, now)).collect();
     NodeGroupStatus {
         node_count: i32::try_from(roll.members.len()).unwrap_or(i32::MAX),
         contained_nodes: roll.members,

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use super::division::Division;
 use super::edition::{Edition, images_only};
 use super::repair::{PodState, counts, misplaced};
+use crate::condition::{Found, condition};
 
 /// The condition of a policy that says whether everything that asks for it follows it.
 pub const READY: &str = "Ready";
@@ -89,24 +90,6 @@ pub struct Place {
     pub rules_of: Arc<str>,
     /// Whether it gets images alone: it was not made by the policy.
     pub is_images_only: bool,
-}
-
-/// Type, whether it holds, reason and message of a condition.
-pub(super) type Found = (&'static str, bool, &'static str, String);
-
-/// A condition. One that says the same as before keeps its time.
-pub(super) fn condition(found: Found, generation: Option<i64>, before: &[Condition], now: &Time) -> Condition {
-    let (kind, is_true, reason, message) = found;
-    let status = if is_true { "True" } else { "False" };
-    let known = before.iter().find(|known| known.type_ == kind && known.status == status);
-    Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: generation,
-        last_transition_time: known.map_or(now, |known| &known.last_transition_time).clone(),
-    }
 }
 
 /// The status of a PropagationPolicy, from the one before it.
