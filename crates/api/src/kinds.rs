@@ -245,6 +245,8 @@ pub const CONFIG_MAP: KindInfo = KindInfo { group: "", version: "v1", kind: "Con
 /// Revisions.
 pub const CONTROLLER_REVISION: KindInfo =
     KindInfo { group: "apps", version: "v1", kind: "ControllerRevision", plural: "controllerrevisions" };
+/// Leases.
+pub const LEASE: KindInfo = KindInfo { group: "coordination.k8s.io", version: "v1", kind: "Lease", plural: "leases" };
 /// Claims of volumes.
 pub const PERSISTENT_VOLUME_CLAIM: KindInfo =
     KindInfo { group: "", version: "v1", kind: "PersistentVolumeClaim", plural: "persistentvolumeclaims" };

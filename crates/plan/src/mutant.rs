@@ -207,6 +207,30 @@ mutants! {
     StrangersTakenIn,
     /// A workload that is made anew gets the newest revision, whatever its pool had.
     JoinsAtNewest,
+    /// What a marker asks of a pod's labels sees its own marks.
+    OwnMarksSeen,
+    /// A probe of which nothing is known has failed.
+    UnknownIsFailed,
+    /// A result counts for every run of its container.
+    OldResultTaken,
+    /// What markers have set on a pod is not remembered there.
+    MarksUnrecorded,
+    /// A new leader may change as many pods in its first minute as in any other.
+    AllowanceFullAtFirst,
+    /// A marker changes as many pods as there are to change.
+    AllowanceForgotten,
+    /// The seat of a marked pod that ended goes to any pod at once.
+    SeatsNotKept,
+    /// Pods that a marker changes again and again do not rest.
+    RestsForgotten,
+    /// Pods are patched for markers as fast as the API server takes it.
+    MarksUnpaced,
+    /// A marker that is suspended goes on.
+    SuspendedMarked,
+    /// Taking marks off takes off what others have written there since.
+    OthersValuesTaken,
+    /// Pods are marked that have other values, whatever the policy says.
+    ConflictsIgnored,
 }
 
 /// Whether mistakes can be made in this build at all.

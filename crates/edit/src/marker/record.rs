@@ -145,6 +145,11 @@ impl Record {
         (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(","))
     }
 
+    /// All that was set, in the order in which it was.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter()
+    }
+
     /// What a marker has set.
     pub fn of<'r>(&'r self, marker: &'r str) -> impl Iterator<Item = &'r Entry> {
         self.0.iter().filter(move |entry| entry.marker == marker)

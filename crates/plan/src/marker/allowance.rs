@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::mutant::{Mutant, is_on};
+
 /// Pods younger than this many seconds do not count: a rollout makes many that are to be marked.
 pub const YOUNG: i64 = 300;
 
@@ -63,6 +65,9 @@ impl Allowance {
         while self.made.front().is_some_and(|made| made.saturating_add(MINUTE) <= now) {
             self.made.pop_front();
         }
+        if is_on(Mutant::AllowanceForgotten) {
+            return usize::MAX;
+        }
         (limit - self.withheld(limit, now)).saturating_sub(self.made.len())
     }
 
@@ -83,6 +88,9 @@ impl Allowance {
 
     /// How many of a minute's are withheld from a leader that is new: all at first, and none after a minute.
     fn withheld(&self, limit: usize, now: Duration) -> usize {
+        if is_on(Mutant::AllowanceFullAtFirst) {
+            return 0;
+        }
         let left = MINUTE.saturating_sub(now.saturating_sub(self.since));
         let millis = |time: Duration| usize::try_from(time.as_millis()).unwrap_or(usize::MAX);
         limit.saturating_mul(millis(left)).div_ceil(millis(MINUTE)).min(limit)

@@ -20,6 +20,7 @@ use super::result::Doubt;
 use super::rule::Replicas;
 use super::seats::Seats;
 use super::standing::{Marks, Matching, Miss, Rank, Standing};
+use crate::mutant::{Mutant, is_on};
 
 /// The pods of one marker that live.
 #[derive(Debug)]
@@ -73,7 +74,7 @@ struct Turn {
     name: Arc<str>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Known {
     uid: Arc<str>,
     turn: Turn,
@@ -184,14 +185,21 @@ impl Choice {
         (self.replicas, self.is_suspended) = (replicas, is_suspended);
     }
 
-    /// A pod that lives stands so to the marker. `is_fixed`: it cannot be changed for now, and is passed over.
-    pub fn put(&mut self, (name, uid): (&Arc<str>, &Arc<str>), standing: &Standing, is_fixed: bool, now: Duration) {
-        let before = match self.take(name) {
+    /// A pod that lives stands so to the marker. `is_fixed`: it cannot be changed for now, and is passed over. Returns whether that
+    /// is news.
+    pub fn put(
+        &mut self,
+        (name, uid): (&Arc<str>, &Arc<str>),
+        standing: &Standing,
+        is_fixed: bool,
+        now: Duration,
+    ) -> bool {
+        let (before, is_another) = match self.take(name) {
             Some(other) if other.uid != *uid => {
                 self.open_seat(&other, now);
-                None
+                (None, true)
             }
-            before => before,
+            before => (before, false),
         };
         let is_own = matches!(standing.marks, Marks::Own { .. });
         if is_own && !before.as_ref().is_some_and(Known::is_own) {
@@ -199,7 +207,7 @@ impl Choice {
         }
         let matched = match &standing.matching {
             // What a probe says may be unknown next: then it counts what it was. All else is known whenever a pod is.
-            Matching::No(miss) if !is_own && !matches!(miss, Miss::Probe(_)) => return,
+            Matching::No(miss) if !is_own && !matches!(miss, Miss::Probe(_)) => return is_another || before.is_some(),
             Matching::No(_) => Matched::No,
             Matching::Yes => Matched::Yes,
             Matching::Conflict(clash) => Matched::Conflict(clash.cause.clone()),
@@ -209,17 +217,21 @@ impl Choice {
         };
         let turn = Turn { rank: standing.rank, created: standing.created, name: name.clone() };
         let known = Known { uid: uid.clone(), turn, matched, marks: standing.marks, is_fixed };
+        let is_news = before.as_ref() != Some(&known);
         self.note(&known, true);
         self.pods.insert(name.clone(), known);
+        is_news
     }
 
-    /// A pod ended, or is about to. One that had ended when this was begun is told by [`Self::missed`].
-    pub fn ended(&mut self, name: &str, uid: &str, now: Duration) {
+    /// A pod ended, or is about to. One that had ended when this was begun is told by [`Self::missed`]. Returns whether it was known.
+    pub fn ended(&mut self, name: &str, uid: &str, now: Duration) -> bool {
         if self.pods.get(name).is_some_and(|known| *known.uid == *uid)
             && let Some(known) = self.take(name)
         {
             self.open_seat(&known, now);
+            return true;
         }
+        false
     }
 
     /// A marked pod ended that was never told of: its mark was set then, in seconds since 1970, or not later. To be told once all
@@ -231,7 +243,7 @@ impl Choice {
     /// What is to be done, at most so many pods of each kind: marks that are wrong go first.
     #[must_use]
     pub fn changes(&self, now: Duration, most: usize) -> Changes {
-        if self.is_suspended {
+        if self.is_suspended && !is_on(Mutant::SuspendedMarked) {
             return Changes::default();
         }
         let names = |turn: &Turn| turn.name.clone();

@@ -332,3 +332,19 @@ proptest! {
         prop_assert_eq!(choice.changes(NOW, 2).mark.len(), expected.min(2));
     }
 }
+
+#[test]
+fn only_what_is_news_is_told() {
+    let mut choice = Choice::new(Replicas::Count(1), 0);
+    let (name, uid) = (text("a"), text("u"));
+    let mut put = |standing: &Standing, is_fixed: bool| choice.put((&name, &uid), standing, is_fixed, NOW);
+    let matches = standing(0, 10);
+    assert!(put(&matches, false) && !put(&matches, false));
+    assert!(put(&matches, true), "it cannot be changed by now");
+    let other = Standing { matching: Matching::No(Miss::Labels), ..matches.clone() };
+    assert!(put(&other, false) && !put(&other, false), "one that has nothing to do with it is left out");
+    assert!(put(&matches, false));
+    assert!(choice.put((&name, &text("another")), &other, false, NOW), "another of its name is another");
+    assert!(!choice.ended("a", "another", NOW));
+    assert!(choice.put((&name, &uid), &matches, false, NOW) && choice.ended("a", "u", NOW));
+}

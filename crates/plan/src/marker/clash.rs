@@ -11,6 +11,7 @@ use dapple_edit::marker::{OwnerKeys, Place, wanted};
 
 use super::rule::{Rule, Rules};
 use super::standing::Pod;
+use crate::mutant::{Mutant, is_on};
 
 /// What deleting a pod costs. Where a PropagationPolicy divides pods, it is the policy's.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -73,7 +74,8 @@ fn cause(rule: &Rule, pod: &Pod<'_>, rules: &Rules, (place, key, value): (Place,
     match (found, rule.policy) {
         (None, _) => None,
         (Some(_), _) if place == Place::Label && *pod.owner == OwnerKeys::Unread => Some(Cause::UnreadOwner),
-        (Some(_), ConflictPolicy::Ignore) => Some(Cause::Value),
+        (Some(_), ConflictPolicy::Ignore) if !is_on(Mutant::ConflictsIgnored) => Some(Cause::Value),
+        (Some(_), ConflictPolicy::Ignore) => None,
         (Some(_), ConflictPolicy::Overwrite) => None,
     }
 }

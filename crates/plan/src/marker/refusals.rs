@@ -54,6 +54,12 @@ impl Refusals {
         self.pods.is_empty()
     }
 
+    /// When the next pod may be tried again.
+    #[must_use]
+    pub fn next(&self, now: Duration) -> Option<Duration> {
+        self.pods.values().map(|refused| refused.until).filter(|until| *until > now).min()
+    }
+
     /// The pods that may be tried again.
     pub fn due(&self, now: Duration) -> impl Iterator<Item = &Arc<str>> {
         self.pods.iter().filter(move |(_, refused)| refused.until <= now).map(|(pod, _)| pod)
@@ -76,6 +82,7 @@ mod tests {
         assert_eq!(refusals.refused(&b, seconds(5)), seconds(15));
         assert!(refusals.is_passed_over("a", seconds(9)) && !refusals.is_passed_over("a", seconds(10)));
         assert_eq!(refusals.due(seconds(10)).collect::<Vec<_>>(), [&a]);
+        assert_eq!(refusals.next(seconds(10)), Some(seconds(15)));
         assert_eq!(refusals.len(), 2, "it has failed until it is taken");
         assert_eq!(refusals.refused(&a, seconds(10)), seconds(30));
         refusals.forget("a");

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mutant::{Mutant, is_on};
+
 /// So many changes of a pod are too many.
 pub const TOO_MANY: usize = 4;
 /// In so long; and for so long it rests then.
@@ -38,7 +40,7 @@ impl Rests {
         let changed = self.pods.entry(pod.clone()).or_default();
         changed.at.retain(|at| at.saturating_add(REST) > now);
         changed.at.push(now);
-        if changed.at.len() >= TOO_MANY {
+        if changed.at.len() >= TOO_MANY && !is_on(Mutant::RestsForgotten) {
             changed.at.clear();
             changed.rests_until = Some(now.saturating_add(REST));
         }
@@ -55,6 +57,12 @@ impl Rests {
     #[must_use]
     pub fn resting(&self, now: Duration) -> usize {
         self.pods.values().filter(|changed| changed.rests_until.is_some_and(|until| until > now)).count()
+    }
+
+    /// When the next pod has rested.
+    #[must_use]
+    pub fn next(&self, now: Duration) -> Option<Duration> {
+        self.pods.values().filter_map(|changed| changed.rests_until).filter(|until| *until > now).min()
     }
 
     /// A pod is gone.
@@ -94,6 +102,7 @@ mod tests {
         assert_eq!(rests.changed(&pod("a"), minutes(10)), Some(minutes(20)));
         assert_eq!(rests.until("a", minutes(19)), Some(minutes(20)));
         assert_eq!((rests.resting(minutes(19)), rests.until("b", minutes(19))), (1, None));
+        assert_eq!((rests.next(minutes(19)), rests.next(minutes(20))), (Some(minutes(20)), None));
         assert_eq!((rests.resting(minutes(20)), rests.until("a", minutes(20))), (0, None));
         assert_eq!(rests.changed(&pod("a"), minutes(21)), None, "then it is counted anew");
     }

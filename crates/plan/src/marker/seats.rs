@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::mutant::{Mutant, is_on};
+
 /// So long a seat is kept for a pod that was made after the mark.
 pub const KEPT: Duration = Duration::from_secs(300);
 
@@ -26,6 +28,9 @@ impl Seats {
     /// A pod ended whose mark was set then.
     pub fn open(&mut self, set_at: i64, now: Duration) {
         self.forget(now);
+        if is_on(Mutant::SeatsNotKept) {
+            return;
+        }
         let index = self.kept.partition_point(|seat| seat.set_at <= set_at);
         self.kept.insert(index, Seat { set_at, until: now.saturating_add(KEPT) });
     }

@@ -11,6 +11,7 @@ use dapple_edit::marker::{OwnerKeys, Place, Record, mark, wanted};
 use super::clash::{Clash, clash};
 use super::result::{Container, Doubt, Outcome};
 use super::rule::{Asked, ProbeRequirement, Rule, Rules};
+use crate::mutant::{Mutant, is_on};
 use crate::node::Labels;
 
 /// A pod that lives, as markers look at it.
@@ -153,6 +154,9 @@ pub fn is_probed(rule: &Rule, pod: &Pod<'_>) -> bool {
 
 /// A label of a pod, as it is without the marker's own marks.
 fn label<'a>(rule: &Rule, pod: &Pod<'a>, key: &str) -> Option<&'a str> {
+    if is_on(Mutant::OwnMarksSeen) {
+        return pod.value(Place::Label, key);
+    }
     pod.record.without(&|marker: &str| marker == rule.name(), Place::Label, key, pod.value(Place::Label, key))
 }
 
