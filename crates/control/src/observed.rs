@@ -19,6 +19,8 @@ pub trait Wire: DeserializeOwned + Clone + Send + Sync + std::fmt::Debug + 'stat
     const IS_METADATA: bool = false;
     /// The only object that is asked for, by name, in dapple's own namespace; none if all are.
     const ONLY: Option<&'static str> = None;
+    /// The only namespace that is asked for; none if all are.
+    const NAMESPACE: Option<&'static str> = None;
     /// The label that objects must have to be asked for; none if all are.
     const LABELLED: Option<&'static str> = None;
 }

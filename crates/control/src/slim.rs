@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 mod cached;
 mod crd;
+mod hashes;
 mod meta;
 mod node;
 mod pod;
@@ -18,6 +19,7 @@ mod set;
 
 pub use cached::{Cached, Index, read};
 pub use crd::{Crd, CrdWire};
+pub use hashes::Hashes;
 pub use meta::{Key, Meta};
 pub use node::{Node, NodeWire, PoolAttributes, Taint, TaintEffect};
 pub use pod::{Condition, ConditionStatus, Container, Pod, PodWire, ReadinessGate};

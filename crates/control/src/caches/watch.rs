@@ -112,12 +112,15 @@ impl<T: Cached> Watch<T> {
         let kind = self.name.clone();
         let client = self.shared.client.clone();
         // Lists are quorum reads. kube's streaming lists ask for "any version", which may be an old one.
-        let (api, config) = match T::Wire::ONLY {
-            Some(name) => (
+        let (api, config) = match (T::Wire::ONLY, T::Wire::NAMESPACE) {
+            (Some(name), _) => (
                 Api::<Observed<T::Wire>>::namespaced_with(client, &self.shared.namespace, &self.kind),
                 watcher::Config::default().fields(&format!("metadata.name={name}")),
             ),
-            None => (Api::all_with(client, &self.kind), watcher::Config::default()),
+            (None, Some(namespace)) => {
+                (Api::namespaced_with(client, namespace, &self.kind), watcher::Config::default())
+            }
+            (None, None) => (Api::all_with(client, &self.kind), watcher::Config::default()),
         };
         let config = match T::Wire::LABELLED {
             Some(label) => config.labels(label),

@@ -2,7 +2,6 @@
 //! managed fields, which make up nine tenths of it.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use dapple_api::pool::{PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES};
@@ -15,6 +14,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::hashes::hash_of_pair;
 use super::{Cached, Interner, Key, Meta, StringMap};
 use crate::observed::{KindInfo, KindWire, Wire};
 
@@ -67,12 +67,6 @@ impl PoolAttributes {
     pub fn has(&self, key: &str, value: &str) -> bool {
         self.pairs.contains(&hash_of_pair(key, value))
     }
-}
-
-fn hash_of_pair(key: &str, value: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (key, value).hash(&mut hasher);
-    hasher.finish()
 }
 
 /// A cached taint.

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dapple_plan::inplace::Running;
+use dapple_plan::inplace;
+use dapple_plan::marker::result::{self, Run};
 use dapple_plan::mutant::{Mutant, is_on};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -12,10 +13,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{Cached, Index, Interner, Meta, StringMap};
+use super::{Cached, Hashes, Index, Interner, Meta, StringMap};
 use crate::observed::{KindInfo, KindWire, Wire};
 
-/// Annotations of these prefixes are read by dapple; all others are left on the wire, since some hold kilobytes.
+/// Annotations of these prefixes are read by dapple. Of all others only hashes are kept, since some hold kilobytes.
 const KEPT_ANNOTATIONS: [&str; 7] = [
     "dapple.dev/",
     "apps.kruise.io/",
@@ -39,8 +40,12 @@ pub struct Pod {
     pub labels: StringMap,
     /// The annotations that dapple reads.
     pub annotations: StringMap,
+    /// All other annotations: any of them may be a mark.
+    pub other_annotations: Hashes,
     /// UID of the controlling owner.
     pub owner: Option<Arc<str>>,
+    /// Where the controlling owner is: API version, kind and name, with blanks between them.
+    pub owner_object: Option<Arc<str>>,
     /// The node it is bound to, or the one that it waits for: `is_bound` says which.
     pub node: Option<Arc<str>>,
     /// Whether the scheduler has bound it.
@@ -69,6 +74,8 @@ pub struct Pod {
     pub trouble: Option<Arc<str>>,
     /// Containers, in the spec's order.
     pub containers: Box<[Container]>,
+    /// What probes run in: its containers, and its init containers that run as long as these do.
+    pub probed: Box<[result::Container]>,
     /// What it asks for besides its containers, as JSON: by init containers and as overhead; empty if nothing.
     pub requests_besides: Arc<str>,
 }
@@ -173,7 +180,14 @@ impl PodMeta {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Owner {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    name: String,
     uid: String,
     #[serde(default)]
     controller: bool,
@@ -231,13 +245,26 @@ struct ContainerWire {
     name: String,
     #[serde(default)]
     image: String,
+    #[serde(default)]
+    ports: Vec<PortWire>,
     resources: Option<Box<RawValue>>,
 }
 
-/// An init container, as far as it asks for resources.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PortWire {
+    name: Option<String>,
+    container_port: u16,
+}
+
+/// An init container, as far as it asks for resources, or runs as long as the others.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct InitContainerWire {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    ports: Vec<PortWire>,
     restart_policy: Option<String>,
     resources: Option<Box<RawValue>>,
 }
@@ -248,6 +275,7 @@ struct PodStatus {
     phase: String,
     conditions: Vec<ConditionWire>,
     container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -262,28 +290,56 @@ struct ConditionWire {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ContainerStatus {
     name: String,
     #[serde(default)]
     image: String,
     #[serde(default, rename = "imageID")]
     image_id: String,
+    #[serde(default, rename = "containerID")]
+    container_id: String,
     #[serde(default)]
     ready: bool,
     #[serde(default)]
     state: ContainerState,
+    #[serde(default)]
+    last_state: ContainerState,
     resources: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 struct ContainerState {
     waiting: Option<Waiting>,
+    running: Option<Running>,
+    terminated: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Running {
+    started_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 struct Waiting {
     #[serde(default)]
     reason: String,
+}
+
+impl ContainerStatus {
+    /// Whether it runs, as the kubelet says.
+    fn run(&self) -> Run {
+        let is_known = !self.container_id.is_empty();
+        match &self.state {
+            ContainerState { running: Some(Running { started_at }), .. } if is_known => {
+                Run::Runs { id: Arc::from(self.container_id.as_str()), since: seconds(*started_at) }
+            }
+            ContainerState { terminated: Some(_), .. } => Run::Stopped,
+            _ if self.last_state.terminated.is_some() => Run::Stopped,
+            _ => Run::NotYet,
+        }
+    }
 }
 
 impl PodStatus {
@@ -399,6 +455,23 @@ impl PodWire {
         };
         self.spec.containers.iter().map(share).collect()
     }
+
+    fn share_probed(&self, strings: &mut Interner) -> Box<[result::Container]> {
+        let (spec, status) = (&self.spec, &self.status);
+        let containers = spec.containers.iter().map(|of| (&of.name, &of.ports, &status.container_statuses));
+        let sidecars = spec.init_containers.iter().filter(|of| of.restart_policy.as_deref() == Some("Always"));
+        let sidecars = sidecars.map(|of| (&of.name, &of.ports, &status.init_container_statuses));
+        let share = |(name, ports, statuses): (&String, &Vec<PortWire>, &Vec<ContainerStatus>)| {
+            let named =
+                ports.iter().filter_map(|port| Some((strings.share(port.name.as_deref()?), port.container_port)));
+            result::Container {
+                ports: named.collect(),
+                name: strings.share(name),
+                run: statuses.iter().find(|of| of.name == *name).map_or(Run::NotYet, ContainerStatus::run),
+            }
+        };
+        containers.chain(sidecars).map(share).collect()
+    }
 }
 
 fn raw(json: Option<&RawValue>) -> &str {
@@ -420,9 +493,10 @@ impl Cached for Pod {
 
     fn slim(meta: Meta, mut wire: PodWire, strings: &mut Interner) -> Self {
         let is_kept = |key: &str| KEPT_ANNOTATIONS.iter().any(|prefix| key.starts_with(prefix));
-        wire.metadata.annotations.retain(|key, _| is_kept(key));
+        let (kept, others): (BTreeMap<String, String>, BTreeMap<String, String>) =
+            std::mem::take(&mut wire.metadata.annotations).into_iter().partition(|(key, _)| is_kept(key));
         let (gates, conditions) = (wire.share_gates(strings), wire.share_conditions(strings));
-        let containers = wire.share_containers(strings);
+        let (containers, probed) = (wire.share_containers(strings), wire.share_probed(strings));
         let PodWire { metadata, spec, status } = wire;
         let ready = status.condition("Ready").filter(|known| known.status == ConditionStatus::True);
         let owner = metadata.owner_references.iter().find(|owner| owner.controller);
@@ -433,10 +507,14 @@ impl Cached for Pod {
             conditions,
             trouble,
             containers,
+            probed,
             requests_besides: strings.share(&spec.requests_besides()),
             labels: StringMap::new(&metadata.labels, strings),
-            annotations: StringMap::new(&metadata.annotations, strings),
+            annotations: StringMap::new(&kept, strings),
+            other_annotations: Hashes::of(&others),
             owner: owner.map(|owner| strings.share(&owner.uid)),
+            owner_object: owner
+                .map(|owner| strings.share(&format!("{} {} {}", owner.api_version, owner.kind, owner.name))),
             node: spec.node().map(|node| strings.share(node)),
             is_bound: spec.node_name.is_some(),
             node_selector: StringMap::new(&spec.node_selector, strings),
@@ -493,10 +571,10 @@ impl Pod {
     }
 
     /// Its containers as they run.
-    pub fn running(&self) -> Vec<Running<'_>> {
+    pub fn running(&self) -> Vec<inplace::Running<'_>> {
         let containers = self.containers.iter();
         containers
-            .map(|known| Running {
+            .map(|known| inplace::Running {
                 name: &known.name,
                 image: &known.image,
                 status_image: &known.status_image,
