@@ -53,6 +53,7 @@ pub async fn run_manager_if_asked() -> anyhow::Result<bool> {
         gates: Default::default(),
         repair: Default::default(),
         pool: Default::default(),
+        marker: Default::default(),
     };
     manager::run(config, options, Env::system(), CancellationToken::new(), manager::alone).await?;
     Ok(true)

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod extender;
+mod marker;
 mod rollout;
 mod tenancy;
 
@@ -18,6 +19,7 @@ use crate::target::Target;
 
 pub(crate) use adopt::{AdoptArgs, AdoptFamily};
 pub(crate) use extender::{ExtenderArgs, ExtenderCommand, ExtenderConfigArgs, ServeExtenderArgs};
+pub(crate) use marker::MarkerArgs;
 pub(crate) use rollout::{
     DryRun, GetArgs, GetOutput, HistoryArgs, ObjectArgs, RolloutArgs, RolloutCommand, StatusOfArgs, UndoArgs,
 };
@@ -283,6 +285,8 @@ pub(crate) struct ManagerArgs {
     /// Nodes that are written for their pools, in the whole cluster in a second.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) pool_node_writes_per_second: u16,
+    #[command(flatten)]
+    pub(crate) marker: MarkerArgs,
     #[command(flatten)]
     pub(crate) webhooks: WebhookArgs,
     #[command(flatten)]

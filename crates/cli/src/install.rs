@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use dapple_admit::install::install_configurations;
 use dapple_admit::unregister::unregister;
+use dapple_api::marker::PROBER_NAMESPACE;
 use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
 use dapple_control::families::way_over;
@@ -125,7 +126,9 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let client = Client::try_from(config)?;
-    wait_for_namespace(&client, namespace).await?;
+    for namespace in [namespace, PROBER_NAMESPACE] {
+        wait_for_namespace(&client, namespace).await?;
+    }
     let foreign = install(&client, namespace).await?;
     say!("Installed dapple's APIs and permissions into {server}");
     for crd in foreign {

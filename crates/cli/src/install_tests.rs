@@ -67,7 +67,7 @@ impl Needed {
 
 const WATCHED: &[&str] = &["list", "watch"];
 
-/// What controllers do (`control::daemonset`, `control::group`, `control::pool`), beside reading what they watch.
+/// What controllers do (`control::daemonset`, `control::group`, `control::marker`, `control::pool`), beside reading what they watch.
 fn of_controllers(needed: &mut Needed) {
     for kind in [kinds::NODE, kinds::POD, kinds::CONTROLLER_REVISION, kinds::DAEMON_SET.at, kinds::NODE_GROUP.at] {
         needed.of(kind, "", WATCHED);
@@ -120,6 +120,12 @@ fn of_controllers(needed: &mut Needed) {
     // Kinds that users list. What may be done with those, users say.
     needed.add("Role", "", "configmaps", &[dapple_api::group::CONFIG], WATCHED);
     needed.add("Role", "coordination.k8s.io", "leases", &[""], &["get", "create", "update"]);
+    // Which pods are to be marked, and what probes say of them, by probers that are heard.
+    for kind in [kinds::POD_MARKER.at, kinds::NODE_POD_PROBE.at] {
+        needed.of(kind, "", WATCHED);
+    }
+    needed.of(kinds::POD_MARKER.at, "/status", &["patch"]);
+    needed.add("Role", kinds::LEASE.group, kinds::LEASE.plural, &[""], WATCHED);
     // Whether a kind is ours to serve: looked at whenever one changes (`control::served`).
     needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", WATCHED);
     needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", &["get"]);

@@ -11,12 +11,13 @@ use dapple_admit::register::Source;
 use dapple_admit::unregister::notice;
 use dapple_control::env::Env;
 use dapple_control::families;
-use dapple_control::family::{Family, PoolLimits, RepairLimits};
+use dapple_control::family::{Family, MarkerLimits, PoolLimits, RepairLimits};
 use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{Options, Shared, run as run_manager};
 use dapple_control::writes::rate::Limits;
 use dapple_extend::Extender;
 use dapple_plan::certificate::Lifetimes;
+use dapple_plan::marker::allowance::Limit;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -142,6 +143,13 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
         gates: args.feature_gates.clone(),
         repair: RepairLimits { per_minute: args.repair_per_minute.into(), after: args.repair_after },
         pool: PoolLimits { node_writes_per_second: args.pool_node_writes_per_second },
+        marker: MarkerLimits {
+            patches_per_second: args.marker.marker_patches_per_second,
+            in_a_minute: Limit {
+                least: args.marker.marker_pods_per_minute.into(),
+                percent: args.marker.marker_percent_per_minute.into(),
+            },
+        },
     })
 }
 

@@ -2,17 +2,19 @@
 
 use crate::family::Family;
 use crate::gates::{Gate, Gates};
-use crate::{daemonset, group, pool};
+use crate::{daemonset, group, marker, pool};
 
 /// DaemonSet.
 pub const DAEMON_SET: &Family = &daemonset::FAMILY;
+/// PodMarker.
+pub const MARKER: &Family = &marker::FAMILY;
 /// NodeGroup, PropagationPolicy, OverridePolicy.
 pub const GROUP: &Family = &group::FAMILY;
 /// NodePool, YurtAppSet, YurtAppDaemon, and replacements for these.
 pub const POOL: &Family = &pool::FAMILY;
 
 /// Every family there is.
-pub const ALL: [&Family; 3] = [DAEMON_SET, GROUP, POOL];
+pub const ALL: [&Family; 4] = [DAEMON_SET, MARKER, GROUP, POOL];
 
 /// The families of these names, each once.
 pub fn find(names: &[String]) -> Result<Vec<&'static Family>, String> {
@@ -84,7 +86,7 @@ mod tests {
     fn a_family_that_is_named_twice_is_served_once() {
         let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
         assert_eq!(find(&names(&["group", "daemonset", "group"])), Ok(vec![DAEMON_SET, GROUP]));
-        assert!(find(&names(&["group", "nobody"])).unwrap_err().ends_with("there is: daemonset, group, pool"));
+        assert!(find(&names(&["group", "nobody"])).unwrap_err().ends_with("there is: daemonset, marker, group, pool"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dapple_api::kinds::{KindInfo, OwnKind};
+use dapple_plan::marker::allowance::Limit;
 use futures::future::BoxFuture;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
@@ -90,6 +91,8 @@ pub struct ControllerContext {
     pub repair: RepairLimits,
     /// How nodes of pools may be written.
     pub pool: PoolLimits,
+    /// How pods may be marked.
+    pub marker: MarkerLimits,
     /// dapple's own namespace.
     pub namespace: Arc<str>,
     /// Keys that each controller works on at once.
@@ -114,6 +117,21 @@ pub struct PoolLimits {
 impl Default for PoolLimits {
     fn default() -> Self {
         Self { node_writes_per_second: 5 }
+    }
+}
+
+/// How pods may be marked.
+#[derive(Debug, Clone, Copy)]
+pub struct MarkerLimits {
+    /// So many pods a second, for all markers together.
+    pub patches_per_second: u16,
+    /// How many pods a marker may change in a minute, but for a change of its spec.
+    pub in_a_minute: Limit,
+}
+
+impl Default for MarkerLimits {
+    fn default() -> Self {
+        Self { patches_per_second: 50, in_a_minute: Limit::default() }
     }
 }
 

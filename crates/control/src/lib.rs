@@ -18,6 +18,7 @@ pub mod history;
 pub mod install;
 pub mod lease;
 pub mod manager;
+pub mod marker;
 pub mod metrics;
 pub mod observed;
 mod overriding;

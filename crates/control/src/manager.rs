@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::caches::{Caches, WatchContext};
 use crate::env::Env;
-use crate::family::{ControllerContext, Family, Part, PoolLimits, RepairLimits};
+use crate::family::{ControllerContext, Family, MarkerLimits, Part, PoolLimits, RepairLimits};
 use crate::gates::Gates;
 use crate::lease::{Elector, LeaseDurations};
 use crate::metrics::Metrics;
@@ -60,6 +60,8 @@ pub struct Options {
     pub repair: RepairLimits,
     /// How nodes of pools may be written.
     pub pool: PoolLimits,
+    /// How pods may be marked.
+    pub marker: MarkerLimits,
 }
 
 /// Why a manager could not run.
@@ -218,6 +220,7 @@ fn context_of(
         places: places.clone(),
         repair: options.repair,
         pool: options.pool,
+        marker: options.marker,
         namespace: Arc::from(options.namespace.as_str()),
         workers: options.workers,
         leading: shared.leading.clone(),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::caches::{Caches, WatchContext};
 use crate::env::{Env, SystemClock};
-use crate::family::{PoolLimits, RepairLimits};
+use crate::family::{MarkerLimits, PoolLimits, RepairLimits};
 use crate::gates::Gates;
 use crate::group;
 use crate::metrics::Metrics;
@@ -125,6 +125,7 @@ impl Server {
             places: Signal::default(),
             repair: RepairLimits::default(),
             pool: PoolLimits::default(),
+            marker: MarkerLimits::default(),
             namespace: Arc::from("dapple-system"),
             workers: 1,
             leading,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dapple_control::env::Env;
 use dapple_control::families::GROUP;
-use dapple_control::family::{Family, PoolLimits, RepairLimits};
+use dapple_control::family::{Family, MarkerLimits, PoolLimits, RepairLimits};
 use dapple_control::gates::Gates;
 use dapple_control::lease::LeaseDurations;
 use dapple_control::manager::{self, Options, Shared};
@@ -229,6 +229,7 @@ impl Run {
             gates: Gates::default(),
             repair: self.repair,
             pool: PoolLimits::default(),
+            marker: MarkerLimits::default(),
         };
         self.sim.note(format_args!("START manager-{number}"));
         let (metrics, readiness) = (Arc::new(Metrics::new()), Readiness::default());

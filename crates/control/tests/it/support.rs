@@ -9,7 +9,7 @@ use std::time::Duration;
 use dapple_api::group::{NodeGroup, NodeGroupSpec};
 use dapple_control::env::{Clock, Env};
 use dapple_control::families;
-use dapple_control::family::{PoolLimits, RepairLimits};
+use dapple_control::family::{MarkerLimits, PoolLimits, RepairLimits};
 use dapple_control::gates::Gates;
 use dapple_control::install::{apply_yaml, install_crds};
 use dapple_control::lease::LeaseDurations;
@@ -142,6 +142,7 @@ fn manager_of(config: kube::Config, address: SocketAddr, lease: &str, gates: Gat
         gates,
         repair: RepairLimits { after: Duration::from_secs(2), ..RepairLimits::default() },
         pool: PoolLimits::default(),
+        marker: MarkerLimits::default(),
     };
     let stop = CancellationToken::new();
     let running = manager::run(config, options, env, stop.clone(), manager::alone);
