@@ -126,7 +126,7 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(1));
     }
     let client = Client::try_from(config)?;
-    for namespace in [namespace, PROBER_NAMESPACE] {
+    for namespace in [namespace.as_str(), PROBER_NAMESPACE] {
         wait_for_namespace(&client, namespace).await?;
     }
     let foreign = install(&client, namespace).await?;

@@ -7,6 +7,7 @@ mod explain;
 mod foreign;
 mod group;
 mod malformed;
+mod marker;
 mod pool;
 mod pool_apps;
 mod support;
