@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use dapple_plan::mutant::Mutant;
 
-use crate::scenario::{DAEMON_SET, GROUP, POOL, Scenario};
+use crate::scenario::{DAEMON_SET, GROUP, MARKER, POOL, Scenario};
 use crate::sweep::sweep;
 
 /// The scenarios that a mistake is looked for in. What all families share is looked for in each.
@@ -38,6 +38,10 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::SuspendedAppWritten | Mutant::RepairedForEver | Mutant::DriftLeft => &[POOL],
         Mutant::RevisionRestartsPools | Mutant::RestartUndone | Mutant::PauseUndone => &[POOL],
         Mutant::StrangersTakenIn | Mutant::JoinsAtNewest => &[POOL],
+        Mutant::OwnMarksSeen | Mutant::UnknownIsFailed | Mutant::OldResultTaken => &[MARKER],
+        Mutant::MarksUnrecorded | Mutant::AllowanceFullAtFirst | Mutant::AllowanceForgotten => &[MARKER],
+        Mutant::SeatsNotKept | Mutant::RestsForgotten | Mutant::MarksUnpaced => &[MARKER],
+        Mutant::SuspendedMarked | Mutant::OthersValuesTaken | Mutant::ConflictsIgnored => &[MARKER],
         Mutant::LateSubscriberMisses | Mutant::MissingIsEmpty => &[GROUP],
         Mutant::FirstListSkipped | Mutant::FailureForgotten => &[DAEMON_SET, GROUP],
         _ => &[DAEMON_SET],

@@ -69,6 +69,7 @@ fn container(wanted: &Value, known: &Value, is_held: bool) -> (Value, bool) {
         "name": wanted["name"],
         "image": image,
         "imageID": format!("sha256:{image}"),
+        "containerID": format!("containerd://{}-{image}-{restarts}", text(&wanted["name"])),
         "ready": is_ready,
         "restartCount": restarts,
         "state": {"running": {}},

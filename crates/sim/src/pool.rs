@@ -3,7 +3,6 @@
 mod apps;
 mod execution;
 mod leaving;
-mod past;
 pub mod properties;
 pub mod script;
 

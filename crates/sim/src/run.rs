@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::WallClock;
 use crate::faults::Faults;
 use crate::health::{self, not_ready, patch_status};
+use crate::marker::played;
 use crate::network::Link;
 use crate::object::{path_of, text};
 use crate::reader;
@@ -313,6 +314,9 @@ impl Run {
             Event::DeleteOldRevisions => self.delete_old_revisions(),
             Event::Forbid { method, resource } => self.sim.server.forbid(method, resource),
             Event::Allow => self.sim.server.allow(),
+            Event::Probed { node, state, is_old } => played::probed(&self.sim, node, state, *is_old),
+            Event::Renewed { node } => played::renewed(&self.sim, node),
+            Event::Replaced { key, value } => played::replaced(&self.sim, key, value),
             Event::Checkpoint => self.sim.check(),
             Event::Crd { name, is_there } => self.sim.set_served(name, *is_there),
         }

@@ -5,7 +5,7 @@ use dapple_control::family::Family;
 
 use crate::script::Script;
 use crate::sim::Properties;
-use crate::{daemonset, group, pool};
+use crate::{daemonset, group, marker, pool};
 
 /// A family in the simulator.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +31,15 @@ pub const DAEMON_SET: Scenario = Scenario {
     properties: || Box::<daemonset::properties::DaemonSetProperties>::default(),
 };
 
+/// What is simulated of markers.
+pub const MARKER: Scenario = Scenario {
+    family: families::MARKER,
+    script: marker::script::script,
+    second: marker::script::script,
+    plain: marker::script::plain,
+    properties: || Box::<marker::properties::MarkerProperties>::default(),
+};
+
 /// What is simulated of groups.
 pub const GROUP: Scenario = Scenario {
     family: families::GROUP,
@@ -50,7 +59,7 @@ pub const POOL: Scenario = Scenario {
 };
 
 /// All of them. That there is one of every family is a test.
-pub const ALL: [Scenario; 3] = [DAEMON_SET, GROUP, POOL];
+pub const ALL: [Scenario; 4] = [DAEMON_SET, MARKER, GROUP, POOL];
 
 /// The scenario of the family of this name.
 pub fn find(name: &str) -> Result<Scenario, String> {

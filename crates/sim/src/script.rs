@@ -113,6 +113,27 @@ pub enum Event {
     Allow,
     /// Whoever could go on, whatever is forbidden, has done so.
     Checkpoint,
+    /// The prober of a node stores what the probe of the script came to in all of its pods.
+    Probed {
+        /// Which.
+        node: String,
+        /// What it came to.
+        state: &'static str,
+        /// Whether that is of a run of the container that is over.
+        is_old: bool,
+    },
+    /// The prober of a node renews its Lease.
+    Renewed {
+        /// Which.
+        node: String,
+    },
+    /// A controller deletes the pods with a label, and makes another for each.
+    Replaced {
+        /// The label.
+        key: &'static str,
+        /// Its value.
+        value: &'static str,
+    },
     /// A user deletes a CRD, and with it all of its objects, or installs it, if it is not there.
     Crd {
         /// Its name.
@@ -159,6 +180,10 @@ impl fmt::Display for Event {
             Self::DeleteOldRevisions => f.write_str("a user deletes all revisions but the newest"),
             Self::Forbid { method, resource } => write!(f, "a policy forbids {method} of {resource}"),
             Self::Allow => f.write_str("the policy is gone"),
+            Self::Probed { node, state, is_old: false } => write!(f, "the prober of {node} says {state}"),
+            Self::Probed { node, state, .. } => write!(f, "the prober of {node} says {state} of runs that are over"),
+            Self::Renewed { node } => write!(f, "the prober of {node} is heard"),
+            Self::Replaced { key, value } => write!(f, "a controller replaces pods with {key}={value}"),
             Self::Crd { name, is_there: false } => write!(f, "a user deletes the CRD {name}"),
             Self::Crd { name, .. } => write!(f, "a user installs the CRD {name}"),
             Self::Checkpoint => f.write_str("whatever can go on has gone on"),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use dapple_api::pool::{CONFIRM_REMOVAL, NODE_POOL_LABEL, SUSPEND_ANNOTATION};
 use serde_json::Value;
 
-use super::past::Past;
 use super::remembered;
 use crate::object::text;
+use crate::past::Past;
 use crate::server::{ChangeKind, Server};
 use crate::sim::Write;
 

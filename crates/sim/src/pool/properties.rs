@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use super::apps::{self, Apps};
 use super::execution::Executed;
 use super::leaving::Leavers;
-use super::past::{Past, believed, note};
 use super::script::{ANNOTATIONS, LABELS, NAMES, TAINTS};
 use super::{POOLS, remembered};
 use crate::object::{is_ready, list, text};
+use crate::past::{Past, believed, note};
 use crate::server::{ChangeKind, Server};
 use crate::sim::{Actor, Properties, Write};
 

@@ -7,7 +7,7 @@ use dapple_control::families;
 use dapple_plan::mutant::{self, Mutant};
 use dapple_sim::nodes::node_comes;
 use dapple_sim::run::{Outcome, run};
-use dapple_sim::scenario::{DAEMON_SET, GROUP, POOL, Scenario};
+use dapple_sim::scenario::{DAEMON_SET, GROUP, MARKER, POOL, Scenario};
 use dapple_sim::script::Script;
 use dapple_sim::shrink::{explain, shrink};
 use dapple_sim::sim::Violation;
@@ -16,7 +16,7 @@ use dapple_sim::trace::Trace;
 
 /// How many seeds each family must hold for in every test run. Together they are 6,000, however many families there are: a
 /// new one takes its share from the others. Every family is in it: that is checked.
-const SEEDS: [(Scenario, u64); 3] = [(GROUP, 2_250), (DAEMON_SET, 2_250), (POOL, 1_500)];
+const SEEDS: [(Scenario, u64); 4] = [(GROUP, 1_800), (DAEMON_SET, 1_800), (POOL, 1_200), (MARKER, 1_200)];
 
 /// How many of them on many nodes.
 const MANY: u64 = 60;

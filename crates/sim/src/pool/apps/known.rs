@@ -11,11 +11,11 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::super::POOLS;
-use super::super::past::{Past, believed, note};
 use super::rendering::is_for;
 use super::workloads::{owner_of, pool_of};
 use super::{AUTOSCALERS, DAEMONS, KINDS, REPLACEMENTS, REVISIONS, SETS, named};
 use crate::object::{list, text};
+use crate::past::{Past, believed, note};
 use crate::server::{CRDS, ChangeKind, Server};
 use crate::sim::Write;
 use crate::webhook::controller_of;

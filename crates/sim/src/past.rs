@@ -9,10 +9,10 @@ use crate::server::ChangeKind;
 use crate::sim::Write;
 
 /// An object, and until when it was so; none while it was not there.
-pub(super) type Past = Vec<(Duration, Option<Arc<Value>>)>;
+pub type Past = Vec<(Duration, Option<Arc<Value>>)>;
 
 /// Takes in what becomes of an object, and drops what nobody can still believe.
-pub(super) fn note(past: &mut Past, write: &Write<'_>) {
+pub fn note(past: &mut Past, write: &Write<'_>) {
     if past.is_empty() {
         past.push((write.at, None));
     }
@@ -25,6 +25,6 @@ pub(super) fn note(past: &mut Past, write: &Write<'_>) {
 }
 
 /// What whoever wrote this may have believed of an object.
-pub(super) fn believed(past: &Past, write: &Write<'_>) -> Past {
+pub fn believed(past: &Past, write: &Write<'_>) -> Past {
     past.iter().filter(|(until, _)| until.saturating_add(write.memory) >= write.at).cloned().collect()
 }
