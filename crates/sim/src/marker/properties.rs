@@ -6,7 +6,7 @@ use super::brake::Brakes;
 use super::changes::{Changed, changed};
 use super::end::is_settled;
 use super::results::Results;
-use super::{KEPT, MARKERS, PROBED, name};
+use super::{KEPT, MARKERS, PROBED, RESULTS, name};
 use crate::past::{Past, believed, note};
 use crate::server::Server;
 use crate::sim::{Properties, Write};
@@ -27,7 +27,13 @@ pub struct MarkerProperties {
 impl Properties for MarkerProperties {
     fn see(&mut self, write: &Write<'_>, _: &Server) -> Result<(), String> {
         let resource = write.change.resource;
-        write.allow(resource == MARKERS && write.is_of_status() || resource == "pods")?;
+        // What nodes are to probe is the manager's to say, and results are the prober's.
+        let is_own = match resource {
+            MARKERS => write.is_of_status(),
+            RESULTS => !write.is_of_status(),
+            resource => resource == "pods",
+        };
+        write.allow(is_own)?;
         self.brakes.see(write);
         self.results.see(write);
         match resource {
