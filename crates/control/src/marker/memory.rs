@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dapple_api::marker::PodMarkerStatus;
 use dapple_plan::marker::allowance::{Allowance, Limit, counts};
 use dapple_plan::marker::carry::{Begun, Carrying};
 use dapple_plan::marker::choice::{Changes, Choice};
@@ -43,6 +42,8 @@ pub(super) struct Memory {
     passed: BTreeMap<Arc<str>, Arc<str>>,
     /// Patches under way that count.
     under_way: usize,
+    /// Whether it was found out which marked pods ended while nobody led.
+    has_looked_back: bool,
 }
 
 /// A patch of which it is not seen yet what came of it.
@@ -108,6 +109,7 @@ impl Memory {
             open: BTreeMap::new(),
             passed: BTreeMap::new(),
             under_way: 0,
+            has_looked_back: false,
         }
     }
 
@@ -169,10 +171,17 @@ impl Memory {
         }
     }
 
-    /// Of marked pods that ended while nobody led, seats are kept as of others. `marked`: how many are there.
-    pub(super) fn miss(&mut self, marked: usize, before: &PodMarkerStatus, (second, now): (i64, Duration)) {
+    /// Of marked pods that ended while nobody led, seats are kept as of others. All pods are told of by now; only the first time that
+    /// this is asked matters.
+    pub(super) fn look_back(&mut self, marker: &Marker, second: i64, now: Duration) {
+        let status = marker.object.status.as_ref();
+        let is_first = !std::mem::replace(&mut self.has_looked_back, true);
+        let Some(before) = status.filter(|_| is_first) else { return };
+        if Begun::of(marker.generation(), status) == Begun::New {
+            return;
+        }
         let told = usize::try_from(before.succeeded).unwrap_or(0);
-        let missed = told.saturating_sub(marked).min(self.choice.numbers().desired);
+        let missed = told.saturating_sub(self.choice.with_marks()).min(self.choice.numbers().desired);
         // Their marks were set no later than it was told that all are marked; else nobody knows.
         let all_marked = before.conditions.iter().find(|known| known.type_ == "Marked" && known.status == "True");
         let set_at = all_marked.map_or(second, |known| known.last_transition_time.0.as_second());

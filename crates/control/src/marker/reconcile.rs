@@ -159,9 +159,11 @@ impl Markers {
         let observed = marker.object.status.as_ref().and_then(|status| status.observed_generation);
         let is_observed = observed == Some(marker.generation());
         let sent = if is_observed { self.sender.send(&site, &marker).await } else { Ok(()) };
-        let told = { told(&mut locked(&site), &self.view, &marker, self.limit) };
+        let told = told(&mut locked(&site), &self.view, &marker, self.limit);
         let Some(told) = told else { return Ok(Ended::Again(ECHO)) };
         self.counted.note(key, Some(told.numbers));
+        let news = locked(&site).take_news();
+        self.teller.add_all(&key.namespace, news.into_iter().filter(|name| *name != key.name));
         let ended = self.tell(&marker, &told.status, told.wake).await?;
         sent.map(|()| ended)
     }
@@ -193,6 +195,7 @@ impl Markers {
         if has_unread || memory.told.is_none() {
             return false;
         }
+        memory.look_back(marker, self.view.second(), self.view.now());
         memory.carry(marker, &rule, self.view.now());
         memory.forget_refusals(self.view.now());
         true
@@ -205,12 +208,9 @@ impl Markers {
             self.view.owners.read(&self.client, &uid, &owner).await?;
             let pods = self.view.pods.find(Pod::BY_OWNER, &uid);
             let names: Vec<Arc<str>> = pods.iter().map(|pod| pod.meta.key.name.clone()).collect();
-            let news = {
-                let mut site = locked(site);
-                site.is_read(&uid);
-                site.tell_again(&self.view, &names)
-            };
-            self.teller.add_all(&owner.namespace, news);
+            let mut site = locked(site);
+            site.is_read(&uid);
+            site.tell_again(&self.view, &names);
         }
         Ok(())
     }

@@ -65,7 +65,7 @@ impl Sender {
             if failed.is_some() {
                 continue;
             }
-            let job = { locked(site).begin(&self.view, marker, self.limit) };
+            let job = locked(site).begin(&self.view, marker, self.limit);
             match job {
                 Some(job) => under_way.push(self.patch(job)),
                 // By now there is nothing to do, or the marker asks for something else.

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_plan::marker::allowance::Limit;
-use dapple_plan::marker::carry::Begun;
 use dapple_plan::marker::rule::{Rule, Rules};
-use dapple_plan::marker::standing::Marks;
 
 use super::cache::Marker;
 use super::job::Job;
@@ -29,12 +27,14 @@ pub(super) struct Site {
     memories: BTreeMap<Arc<str>, Memory>,
     /// By UID: owners that are to be read before markers are told of their pods.
     unread: BTreeMap<Arc<str>, Unread>,
+    /// Markers for which something was news in a look at another one.
+    news: BTreeSet<Arc<str>>,
 }
 
 impl Site {
     fn new(namespace: Arc<str>, since: (i64, Duration)) -> Self {
-        let (rules, memories, unread) = (Rules::new(), BTreeMap::new(), BTreeMap::new());
-        Self { namespace, since, rules, edition: 0, memories, unread }
+        let (rules, memories, unread, news) = (Rules::new(), BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { namespace, since, rules, edition: 0, memories, unread, news }
     }
 
     /// What a marker asks for by now; none if it is gone, or cannot be used. Returns whether that is news.
@@ -136,46 +136,41 @@ impl Site {
         let memory = self.memories.entry(name.clone());
         let memory = memory.or_insert_with(|| Memory::new(marker.meta.uid.clone(), &rule, since));
         memory.choice.ask(rule.replicas, rule.is_suspended);
-        let told = memory.told;
-        if told == Some(self.edition) {
+        if memory.told == Some(self.edition) {
             let over = memory.rested(view.now());
             self.tell_again(view, &over);
             return Some(());
         }
-        let marked = self.tell_all(view, &rule, told.is_none());
+        self.tell_all(view, &rule);
         let (edition, memory) = (self.edition, self.memories.get_mut(name)?);
         memory.told = Some(edition);
-        let status = marker.object.status.as_ref();
-        if let (None, Some(before)) = (told, status)
-            && Begun::of(marker.generation(), status) != Begun::New
-        {
-            memory.miss(marked, before, (view.second(), view.now()));
-        }
         Some(())
     }
 
-    /// Tells a marker of all pods. Returns how many are marked, if that is to be counted.
-    fn tell_all(&mut self, view: &View, rule: &Rule, is_counted: bool) -> usize {
-        let mut marked = 0;
+    /// Tells a marker of all pods.
+    fn tell_all(&mut self, view: &View, rule: &Rule) {
         for pod in view.pods.in_namespace(&self.namespace).into_iter().filter(|pod| is_live(pod)) {
             let Some(seen) = self.see(view, pod) else { continue };
-            let Some(memory) = self.memories.get_mut(rule.name()) else { return marked };
-            memory.tell(view, &seen, rule, &self.rules);
-            marked += usize::from(is_counted && seen.standing(rule, &self.rules).marks != Marks::Lacking);
+            if let Some(memory) = self.memories.get_mut(rule.name()) {
+                memory.tell(view, &seen, rule, &self.rules);
+            }
         }
-        marked
     }
 
-    /// Tells markers of these pods again.
-    pub(super) fn tell_again(&mut self, view: &View, pods: &[Arc<str>]) -> BTreeSet<Arc<str>> {
-        let mut news = BTreeSet::new();
+    /// Tells markers of these pods again, in a look at one of them.
+    pub(super) fn tell_again(&mut self, view: &View, pods: &[Arc<str>]) {
         for name in pods {
             let key = Key { namespace: self.namespace.clone(), name: name.clone() };
             if let Some(pod) = view.pods.get(&key) {
-                news.extend(self.tell(view, pod));
+                let news = self.tell(view, pod);
+                self.news.extend(news);
             }
         }
-        news
+    }
+
+    /// Markers for which something was news in a look at another one: they are to be looked at too.
+    pub(super) fn take_news(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.news)
     }
 
     /// What may be done next for a marker.
@@ -189,13 +184,17 @@ impl Site {
         let name = &marker.meta.key.name;
         let (pod, task) = self.next(view, name, limit).found?;
         // The view may be newer than what was told of it.
-        self.tell(view, pod.clone());
+        let news = self.tell(view, pod.clone());
+        self.news.extend(news);
         let (again, still) = self.next(view, name, limit).found?;
         if again.meta != pod.meta || still != task {
             return None;
         }
         let rule = self.rules.get(name)?.clone();
-        let owner = view.owners.of(&pod)?;
+        let Some(owner) = view.owners.of(&pod) else {
+            self.unread.extend(Unread::of(&pod));
+            return None;
+        };
         let mut job = Job::new(Seen::new(view, pod, owner), (rule, &self.rules), task, view.second());
         let memory = self.memories.get_mut(name).filter(|memory| memory.told == Some(self.edition))?;
         memory.begin(view, &mut job, &self.rules);
@@ -207,10 +206,11 @@ impl Site {
         if let Some(memory) = self.memories.get_mut(marker) {
             memory.answered(view, job, answer);
         }
-        match view.pods.get(&job.seen.pod.meta.key) {
-            Some(pod) if pod.meta.uid == job.seen.pod.meta.uid => _ = self.tell(view, pod),
-            _ => _ = self.ended(view, &job.seen.pod),
-        }
+        let news = match view.pods.get(&job.seen.pod.meta.key) {
+            Some(pod) if pod.meta.uid == job.seen.pod.meta.uid => self.tell(view, pod),
+            _ => self.ended(view, &job.seen.pod),
+        };
+        self.news.extend(news);
     }
 
     /// Younger markers that look for other pods since this one is older, with how many pods each.
@@ -272,3 +272,7 @@ impl Sites {
 pub(super) fn locked(site: &Mutex<Site>) -> MutexGuard<'_, Site> {
     site.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "site_tests.rs"]
+mod tests;

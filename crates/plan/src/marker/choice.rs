@@ -274,6 +274,12 @@ impl Choice {
         }
     }
 
+    /// How many pods have marks of this marker, or all of them without. Costs a look at every pod.
+    #[must_use]
+    pub fn with_marks(&self) -> usize {
+        self.pods.values().filter(|known| known.marks != Marks::Lacking).count()
+    }
+
     /// What stands against pods that would match, with how many.
     #[must_use]
     pub fn causes(&self) -> &BTreeMap<Cause, usize> {

@@ -334,6 +334,14 @@ proptest! {
 }
 
 #[test]
+fn pods_with_marks_are_counted_whether_they_match_or_not() {
+    let foreign = Standing { marks: Marks::Foreign, ..standing(0, 20) };
+    let stray = own(Standing { matching: Matching::No(Miss::Labels), ..standing(0, 30) });
+    let all = [("a", own(standing(0, 10))), ("b", foreign), ("c", stray), ("d", standing(0, 40))];
+    assert_eq!(choice(Replicas::Count(2), &all).with_marks(), 3);
+}
+
+#[test]
 fn only_what_is_news_is_told() {
     let mut choice = Choice::new(Replicas::Count(1), 0);
     let (name, uid) = (text("a"), text("u"));
