@@ -73,10 +73,6 @@ impl Site {
         self.memories.get_mut(marker)
     }
 
-    pub(super) fn memories(&self) -> &BTreeMap<Arc<str>, Memory> {
-        &self.memories
-    }
-
     /// Tells markers of a pod as it is in the view. Returns those for which that is news.
     pub(super) fn tell(&mut self, view: &View, pod: Arc<Pod>) -> BTreeSet<Arc<str>> {
         if !is_live(&pod) {
