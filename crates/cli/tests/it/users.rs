@@ -31,6 +31,11 @@ impl User {
         Self { client: Client::try_from(config).unwrap() }
     }
 
+    /// One who has come by other ways, such as a token.
+    pub(crate) fn by(client: Client) -> Self {
+        Self { client }
+    }
+
     async fn send(&self, method: Method, path: &str, kind: &str, body: &Value) -> Result<Value, String> {
         let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, kind).body(body).unwrap();
