@@ -28,6 +28,9 @@ pub struct NodePodProbeSpec {
     /// The pods to probe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_probes: Vec<PodProbe>,
+    /// How many probes are asked for beside these: more than a node runs. Their results are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<i64>,
 }
 
 /// The probes of one pod.

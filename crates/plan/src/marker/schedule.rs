@@ -184,6 +184,8 @@ impl Schedule {
                 self.probes.insert(id, probe);
             }
         }
+        // What is not run any more says nothing, should it be asked for again.
+        has_changed |= before.values().any(|probe| probe.stored.is_some()) || !self.restored.is_empty();
         self.restored.clear();
         self.spec = spec;
         self.arrange();

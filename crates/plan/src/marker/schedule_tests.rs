@@ -35,7 +35,7 @@ fn exec(period: u32) -> Value {
 fn spec(probes: Vec<ContainerProbe>) -> NodePodProbeSpec {
     let ip = Some("10.0.0.1".to_owned());
     let pod = PodProbe { name: "p".into(), namespace: "default".into(), uid: "u".into(), ip, probes };
-    NodePodProbeSpec { pod_probes: vec![pod] }
+    NodePodProbeSpec { pod_probes: vec![pod], beyond: None }
 }
 
 fn scheduled(probes: Vec<ContainerProbe>) -> Schedule {
@@ -188,7 +188,8 @@ fn what_is_not_asked_for_any_more_is_forgotten() {
     let mut schedule = scheduled(vec![probe("x", "c", tcp(10))]);
     run(&mut schedule, seconds(10), &Answer::Succeeded);
     let late = schedule.due(seconds(20));
-    schedule.change(NodePodProbeSpec::default(), at(20_000));
+    assert!(schedule.change(NodePodProbeSpec::default(), at(20_000)), "its result is taken out");
+    assert!(!schedule.change(NodePodProbeSpec::default(), at(20_000)));
     assert!(!schedule.has_probes() && schedule.next_due().is_none());
     assert!(!schedule.done(late[0].number, Answer::Succeeded, at(20_100)));
     assert_eq!(schedule.status(), NodePodProbeStatus::default());
