@@ -23,6 +23,7 @@ pub mod rest;
 pub mod result;
 pub mod rule;
 pub mod schedule;
+mod scheduled;
 pub mod seats;
 pub mod standing;
 pub mod status;

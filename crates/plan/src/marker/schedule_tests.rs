@@ -1,5 +1,6 @@
 use dapple_api::marker::PodProbe;
-use dapple_api::template::Probe as Written;
+use dapple_api::template::Probe;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
@@ -20,7 +21,7 @@ fn probe(name: &str, container: &str, definition: Value) -> ContainerProbe {
         container_name: "a".to_owned(),
         container_id: container.to_owned(),
         started_at: Some(Time(at(0).wall)),
-        probe: Written(definition),
+        probe: Probe(definition),
     }
 }
 
