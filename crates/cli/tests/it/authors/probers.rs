@@ -3,16 +3,13 @@
 use dapple_control::install::{apply, documents};
 use dapple_testbed::Cluster;
 use kube::Client;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::support::{MANAGER_USER, eventually};
-use crate::users::{User, bind, refused};
+use crate::users::{User, bind, prober, refused};
 
 const PROBES: &str = "/apis/dapple.dev/v1alpha1/nodepodprobes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/dapple-probers/leases";
-const PODS: &str = "/api/v1/namespaces/dapple-probers/pods";
-const ACCOUNTS: &str = "/api/v1/namespaces/dapple-probers/serviceaccounts";
 
 fn probes(node: &str) -> Value {
     json!({"apiVersion": "dapple.dev/v1alpha1", "kind": "NodePodProbe", "metadata": {"name": node}, "spec": {"podProbes": []}})
@@ -25,25 +22,6 @@ fn lease(node: &str) -> Value {
 
 fn results(said: &str) -> Value {
     json!({"status": {"message": said}})
-}
-
-/// The prober of a node: by a token of its pod, or by one of no pod.
-async fn prober(cluster: &Cluster, admin: &User, node: Option<&str>) -> User {
-    let mut request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
-    if let Some(node) = node {
-        let name = format!("prober-{node}");
-        let containers = json!([{"name": "prober", "image": "example/dapple:1"}]);
-        let spec = json!({"nodeName": node, "serviceAccountName": "dapple-prober", "containers": containers});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
-        let pod = eventually("the prober's pod is made", || admin.create(PODS, &pod)).await;
-        request["spec"]["boundObjectRef"] =
-            json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]});
-    }
-    let token = admin.create(&format!("{ACCOUNTS}/dapple-prober/token"), &request).await.unwrap();
-    let file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
-    let mut config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-    config.auth_info = serde_json::from_value::<AuthInfo>(json!({"token": token["status"]["token"]})).unwrap();
-    User::by(Client::try_from(config).unwrap())
 }
 
 pub(super) async fn own_node_alone(cluster: &Cluster, client: &Client) {
@@ -80,7 +58,8 @@ pub(super) async fn own_node_alone(cluster: &Cluster, client: &Client) {
     manager.patch(&of_a, &asked).await.unwrap();
     admin.patch(&of_a, &json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
 
-    let (a, nobody) = (prober(cluster, &admin, Some("node-a")).await, prober(cluster, &admin, None).await);
+    let a = User::by(prober(cluster, &admin, Some("node-a")).await).await;
+    let nobody = User::by(prober(cluster, &admin, None).await).await;
     let by_own = ["is written by the prober of its node alone"];
     let status = |node: &str| format!("{PROBES}/{node}/status");
     eventually("the prober may write", || a.patch(&status("node-a"), &results("mine"))).await;
