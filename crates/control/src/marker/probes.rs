@@ -190,13 +190,17 @@ fn replacing(spec: &NodePodProbeSpec) -> Value {
     json!({"podProbes": spec.pod_probes, "beyond": spec.beyond})
 }
 
+/// The Node as the owner of what belongs to it.
+fn owner(node: &Node) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "name": node.name(), "uid": &*node.meta.uid})
+}
+
 /// The object of a node that has none yet.
 fn made(node: &Node, spec: &NodePodProbeSpec) -> Value {
-    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node.name(), "uid": &*node.meta.uid});
     json!({
         "apiVersion": NODE_POD_PROBE.at.api_version(),
         "kind": NODE_POD_PROBE.at.kind,
-        "metadata": {"name": node.name(), "ownerReferences": [owner]},
+        "metadata": {"name": node.name(), "ownerReferences": [owner(node)]},
         "spec": spec,
     })
 }
@@ -249,7 +253,8 @@ impl NodePodProbes {
             self.note_beyond(&key.name, 0);
             return None;
         };
-        let of_another = found.clone().filter(|found| !found.owners.contains(&node.meta.uid));
+        let of_another =
+            found.clone().filter(|found| !found.owners.is_empty() && !found.owners.contains(&node.meta.uid));
         if let Some(found) = of_another {
             return Some(Write::Delete(found));
         }
@@ -260,8 +265,12 @@ impl NodePodProbes {
             (None, false) => None,
             (None, true) => (!wanted.spec.pod_probes.is_empty()).then(|| Write::Create(made(&node, &wanted.spec))),
             (Some(found), false) => Some(Write::Delete(found)),
-            (Some(found), true) if found.asked == AskedProbes::of(&wanted.spec) => None,
-            (Some(found), true) => Some(Write::Change(found, replacing(&wanted.spec))),
+            (Some(found), true) if found.asked == AskedProbes::of(&wanted.spec) && !found.owners.is_empty() => None,
+            (Some(found), true) => {
+                let only = json!({"uid": &*found.meta.uid, "resourceVersion": found.meta.version.to_string(),
+                    "ownerReferences": [owner(&node)]});
+                Some(Write::Change(json!({"metadata": only, "spec": replacing(&wanted.spec)})))
+            }
         }
     }
 
@@ -279,11 +288,7 @@ impl NodePodProbes {
         let outcome = match write {
             Write::Create(object) => writer.create(object.to_string().into_bytes()).await,
             Write::Delete(found) => writer.delete(&key.name, Some(exactly(&found.meta))).await,
-            Write::Change(found, spec) => {
-                let only = json!({"uid": &*found.meta.uid, "resourceVersion": found.meta.version.to_string()});
-                let patch = json!({"metadata": only, "spec": spec});
-                writer.patch(&key.name, None, &Patch::Merge(patch)).await
-            }
+            Write::Change(patch) => writer.patch(&key.name, None, &Patch::Merge(patch)).await,
         };
         match outcome {
             Outcome::Written(version) => self.probes.wrote(key, version),
@@ -302,7 +307,7 @@ impl NodePodProbes {
 /// What is written of a node.
 enum Write {
     Create(Value),
-    Change(Arc<NodeResults>, Value),
+    Change(Value),
     Delete(Arc<NodeResults>),
 }
 
