@@ -3,6 +3,7 @@
 mod adopt;
 mod extender;
 mod marker;
+mod node;
 mod rollout;
 mod tenancy;
 
@@ -20,6 +21,7 @@ use crate::target::Target;
 pub(crate) use adopt::{AdoptArgs, AdoptFamily};
 pub(crate) use extender::{ExtenderArgs, ExtenderCommand, ExtenderConfigArgs, ServeExtenderArgs};
 pub(crate) use marker::MarkerArgs;
+pub(crate) use node::{InstallProberArgs, NodeArgs, NodeCommand, ProberArgs};
 pub(crate) use rollout::{
     DryRun, GetArgs, GetOutput, HistoryArgs, ObjectArgs, RolloutArgs, RolloutCommand, StatusOfArgs, UndoArgs,
 };
@@ -73,6 +75,8 @@ pub(crate) enum Command {
     Manager(Box<ManagerArgs>),
     /// Have kube-scheduler ask where pods belong that come without the gate of node groups.
     Extender(ExtenderArgs),
+    /// Run what works on a node, beside its kubelet.
+    Node(NodeArgs),
     /// Print the CustomResourceDefinitions of every kind.
     Crds(CrdsArgs),
     /// Print a completion script for a shell.
@@ -111,6 +115,8 @@ pub(crate) struct UpArgs {
     pub(crate) namespace: String,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
+    #[command(flatten)]
+    pub(crate) prober: InstallProberArgs,
     /// With --cluster: do not ask.
     #[arg(long, requires = "cluster")]
     pub(crate) yes: bool,

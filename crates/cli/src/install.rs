@@ -11,15 +11,19 @@ use dapple_api::partition::{ServiceAccount, author_policies};
 use dapple_control::env::Env;
 use dapple_control::families::way_over;
 use dapple_control::group::release_all;
-use dapple_control::install::{apply_yaml, install_crds, install_policies, wait_until_gone};
+use dapple_control::install::{apply, apply_yaml, documents, install_crds, install_policies, wait_until_gone};
 use dapple_control::partition::off;
 use dapple_control::uninstall::{leader, remove, remove_yaml};
 use dapple_testbed::progress::to_stderr;
 use kube::Client;
+use serde_json::{Value, json};
 
 use crate::args::{DownArgs, LEASE, NAMESPACE, UpArgs};
 use crate::connect;
 use crate::output::{confirmed, say};
+
+/// The prober on every node, and its permissions.
+const PROBER: &str = include_str!("../../../config/prober.yaml");
 
 /// Namespace, service account and permissions of the manager.
 fn permissions(namespace: &str) -> String {
@@ -44,6 +48,35 @@ pub(crate) async fn install(client: &Client, namespace: &str) -> anyhow::Result<
     Ok(crds.into_iter().filter(|crd| crd.foreign).map(|crd| crd.name).collect())
 }
 
+/// The prober of this image and its permissions; with the folder of the runtime's socket and the socket, if it runs commands.
+fn prober(image: &str, runtime: Option<(&str, &str)>) -> anyhow::Result<Vec<Value>> {
+    let mut objects = documents(PROBER)?;
+    for object in objects.iter_mut().filter(|object| object["kind"] == "DaemonSet") {
+        let pod = &mut object["spec"]["template"]["spec"];
+        pod["containers"][0]["image"] = json!(image);
+        let Some((folder, socket)) = runtime else { continue };
+        pod["containers"][0]["args"] = json!(["node", "prober", "--exec", "--runtime-socket", socket]);
+        pod["containers"][0]["volumeMounts"] = json!([{"name": "runtime", "mountPath": folder, "readOnly": true}]);
+        // A runtime that restarts makes its socket anew, in the same folder.
+        pod["volumes"] = json!([{"name": "runtime", "hostPath": {"path": folder, "type": "Directory"}}]);
+        // It belongs to root and root's group. The prober is of the group, and still not root itself.
+        pod["securityContext"]["runAsGroup"] = json!(0);
+    }
+    Ok(objects)
+}
+
+/// Installs the prober on every node, if that is asked for.
+async fn install_prober(client: &Client, args: &UpArgs) -> anyhow::Result<()> {
+    let Some(image) = &args.prober.prober_image else { return Ok(()) };
+    let runtime = args.prober.prober_exec.map(|runtime| runtime.socket());
+    for object in prober(image, runtime)? {
+        apply(client, &object).await.context("cannot install the prober")?;
+    }
+    let commands = if runtime.is_some() { ", which runs commands in containers too" } else { "" };
+    say!("Installed the prober of PodMarkers on every node{commands}");
+    Ok(())
+}
+
 /// `dapple down --cluster`.
 pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> {
     let config = connect::config(&args.connect).await?;
@@ -62,7 +95,9 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
              the lease has ended"
         );
     }
-    let what = format!("take dapple's webhooks, policies and permissions, and the namespace {namespace}, out of");
+    let what = format!(
+        "take dapple's webhooks, policies, permissions and probers, and the namespaces {namespace} and {PROBER_NAMESPACE}, out of"
+    );
     if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
         return Ok(ExitCode::from(1));
@@ -70,6 +105,8 @@ pub(crate) async fn out_of_cluster(args: &DownArgs) -> anyhow::Result<ExitCode> 
     // Webhooks first: from here on nobody answers them.
     let mut removal = unregister(&client).await.context("cannot take back the webhooks")?;
     release_pods(&client).await?;
+    // While the policies are there that keep it to its own node.
+    removal.extend(remove_yaml(&client, PROBER).await.context("cannot remove the prober's permissions")?);
     let policies =
         author_policies(&manager_account(namespace)).into_iter().flat_map(|policy| policy.objects.into_iter().rev());
     removal.extend(remove(&client, policies).await.context("cannot remove the policies")?);
@@ -119,7 +156,8 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let namespace = &args.namespace;
     let what = format!(
         "install dapple's CRDs, the namespace {namespace} with the manager's permissions, and policies on who may write \
-         PodMarkers and OverridePolicies, into"
+         PodMarkers and OverridePolicies{}, into",
+        if args.prober.prober_image.is_some() { ", and the prober of PodMarkers on every node" } else { "" }
     );
     if !args.yes && !confirmed(&format!("{what} {server}"))? {
         say!("Nothing was changed.");
@@ -131,6 +169,7 @@ pub(crate) async fn into_cluster(args: &UpArgs) -> anyhow::Result<ExitCode> {
     }
     let foreign = install(&client, namespace).await?;
     say!("Installed dapple's APIs and permissions into {server}");
+    install_prober(&client, args).await?;
     for crd in foreign {
         say!("  left alone: {crd} belongs to another product;");
         say!("              {}", way_over(&crd));

@@ -125,6 +125,8 @@ fn of_controllers(needed: &mut Needed) {
         needed.of(kind, "", WATCHED);
     }
     needed.of(kinds::POD_MARKER.at, "/status", &["patch"]);
+    // What is to be probed.
+    needed.of(kinds::NODE_POD_PROBE.at, "", &["create", "patch", "delete"]);
     needed.add("Role", kinds::LEASE.group, kinds::LEASE.plural, &[""], WATCHED);
     // Whether a kind is ours to serve: looked at whenever one changes (`control::served`).
     needed.of(kinds::CUSTOM_RESOURCE_DEFINITION, "", WATCHED);
@@ -169,4 +171,80 @@ fn the_manager_may_do_what_it_does_and_nothing_else() {
     let missing: Vec<_> = needed.0.difference(&given).collect();
     let too_much: Vec<_> = given.difference(&needed.0).collect();
     assert!(missing.is_empty() && too_much.is_empty(), "missing: {missing:#?}\ntoo much: {too_much:#?}");
+}
+
+/// The prober as it is installed: the pod's spec.
+fn installed(runtime: Option<(&str, &str)>) -> Value {
+    let objects = prober("example/dapple:1", runtime).unwrap();
+    let set = objects.into_iter().find(|object| object["kind"] == "DaemonSet").unwrap();
+    set["spec"]["template"]["spec"].clone()
+}
+
+#[test]
+fn the_prober_is_on_the_network_of_its_node_and_has_no_other_rights_there() {
+    let pod = installed(None);
+    assert_eq!(pod["hostNetwork"], true);
+    assert!(pod.get("volumes").is_none() && pod.get("hostPID").is_none() && pod.get("hostIPC").is_none());
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "example/dapple:1");
+    assert_eq!(container["args"], json!(["node", "prober"]));
+    let security =
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}});
+    assert_eq!(container["securityContext"], security);
+    for field in ["runAsUser", "runAsGroup"] {
+        assert_ne!(pod["securityContext"][field], 0, "{field}");
+    }
+    assert!(container.get("ports").is_none(), "it listens on the loopback address");
+}
+
+#[test]
+fn the_prober_has_the_runtime_by_the_folder_of_its_socket_and_only_to_run_commands() {
+    let pod = installed(Some(("/run/containerd", "/run/containerd/containerd.sock")));
+    let container = &pod["containers"][0];
+    assert_eq!(
+        container["args"],
+        json!(["node", "prober", "--exec", "--runtime-socket", "/run/containerd/containerd.sock"])
+    );
+    assert_eq!(pod["volumes"][0]["hostPath"], json!({"path": "/run/containerd", "type": "Directory"}));
+    assert_eq!(container["volumeMounts"][0]["mountPath"], "/run/containerd");
+    assert_eq!(
+        (&pod["securityContext"]["runAsNonRoot"], &pod["securityContext"]["runAsUser"]),
+        (&json!(true), &json!(65532))
+    );
+}
+
+#[test]
+fn the_prober_may_do_what_it_does_and_nothing_else() {
+    let mut given = BTreeSet::new();
+    for object in documents(PROBER).unwrap() {
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let all = |field: &str| rule[field].as_array().cloned().unwrap_or_default();
+            for resource in all("resources") {
+                for verb in all("verbs") {
+                    let text = |value: &Value| value.as_str().unwrap().to_owned();
+                    given.insert((text(&object["kind"]), text(&resource), text(&verb)));
+                }
+            }
+        }
+    }
+    let expected = [
+        ("ClusterRole", "nodepodprobes", "list"),
+        ("ClusterRole", "nodepodprobes", "watch"),
+        ("ClusterRole", "nodepodprobes/status", "patch"),
+        ("Role", "leases", "get"),
+        ("Role", "leases", "create"),
+        ("Role", "leases", "patch"),
+    ];
+    let expected = expected.map(|(kind, resource, verb)| (kind.to_owned(), resource.to_owned(), verb.to_owned()));
+    assert_eq!(given, BTreeSet::from(expected));
+}
+
+#[test]
+fn everything_of_the_prober_is_in_its_own_namespace_or_everywhere() {
+    for object in documents(PROBER).unwrap() {
+        let namespace = &object["metadata"]["namespace"];
+        assert!(namespace.is_null() || namespace == PROBER_NAMESPACE, "{object}");
+        let is_ours = object["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "dapple";
+        assert!(!namespace.is_null() || is_ours, "`dapple down --cluster` removes it: {object}");
+    }
 }

@@ -7,6 +7,7 @@ mod checks;
 mod completion;
 mod connect;
 mod crds;
+mod daemon;
 mod diff;
 mod down;
 mod explain;
@@ -16,6 +17,7 @@ mod install;
 mod live;
 mod manager;
 mod mirror;
+mod node;
 mod output;
 mod plan;
 mod reach;
@@ -68,6 +70,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Tenancy(args) => tenancy::run(*args).await,
         Command::Manager(args) => manager::run(*args).await,
         Command::Extender(args) => extender::run(args).await,
+        Command::Node(args) => node::run(args).await,
         Command::Crds(args) => crds::run(&args),
         Command::Completion(args) => completion::run(&args),
     }

@@ -18,20 +18,18 @@ use dapple_control::writes::rate::Limits;
 use dapple_extend::Extender;
 use dapple_plan::certificate::Lifetimes;
 use dapple_plan::marker::allowance::Limit;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
-use crate::args::{LogFormat, ManagerArgs};
+use crate::args::ManagerArgs;
 use crate::connect;
+use crate::daemon::{allow_open_files, end_on_panic, log, stop_on_signals};
 
 /// However long a lease is, its holder renews it at least so often: pods are put behind the gate only for a leader that has
 /// renewed within a minute.
 const RENEW_EVERY: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(args: ManagerArgs) -> anyhow::Result<ExitCode> {
-    log(&args)?;
+    log(&args.log, args.log_format)?;
     end_on_panic();
     allow_open_files();
     let env = Env::system();
@@ -115,16 +113,6 @@ fn webhooks(args: &ManagerArgs, families: &[&Family]) -> anyhow::Result<Option<d
     }))
 }
 
-fn log(args: &ManagerArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&args.log).with_context(|| format!("--log {:?} is not a filter", args.log))?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match args.log_format {
-        LogFormat::Text => lines.with_ansi(false).init(),
-        LogFormat::Json => lines.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
 fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
     let limits = Limits { per_second: args.kube_api_qps.into(), burst: args.kube_api_burst.into() };
     let duration = args.lease_duration;
@@ -153,43 +141,9 @@ fn options(args: &ManagerArgs, env: &Env) -> anyhow::Result<Options> {
     })
 }
 
-/// A task that panics would leave a manager that leads and does half its work. Another takes over from one that ended.
-fn end_on_panic() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
-        // A request that cannot be answered concerns nobody else.
-        if !dapple_admit::serve::is_answering() {
-            std::process::abort();
-        }
-    }));
-}
-
-/// Each connection is an open file, and many shells allow no more of them than there are places for connections: a full house
-/// would leave none for our own requests.
-fn allow_open_files() {
-    let known = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: known.maximum, ..known }) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
-    }
-}
-
 /// Unlike every other process there ever was: a restarted one must not be taken for the one before.
 fn identity(env: &Env) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let chance = (env.fraction() * f64::from(u32::MAX)) as u32;
     format!("{}_{}_{chance:08x}", host.trim(), std::process::id())
-}
-
-/// The first SIGTERM or SIGINT asks for a graceful stop; a second one ends the process at once.
-fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::spawn(async move {
-        tokio::select! { biased; _ = term.recv() => {}, _ = interrupt.recv() => {} }
-        stop.cancel();
-        tokio::select! { biased; _ = term.recv() => {}, _ = interrupt.recv() => {} }
-        std::process::exit(130);
-    });
-    Ok(())
 }

@@ -4,6 +4,8 @@
 //! of probes and probers are told as they change (`subscribe`), each to the markers of its namespace (`site`), which keep how each pod
 //! stands to them (`memory`): so an event costs its own bookkeeping. A look (`reconcile`) sends what is to be done (`send`) and tells how
 //! it stands (`status`). Nothing is kept from one term to the next.
+//!
+//! A controller of its own (`probes`) writes what nodes are to probe, by what markers ask for (`askers`).
 
 use std::future::ready;
 
@@ -13,11 +15,14 @@ use futures::future::BoxFuture;
 use crate::family::{Controller, ControllerContext, Family, Part};
 use crate::worker::started;
 
+mod asked;
+mod askers;
 mod cache;
 mod job;
 mod memory;
 mod metrics;
 mod owners;
+mod probes;
 mod reconcile;
 mod send;
 mod site;
@@ -26,6 +31,7 @@ mod subscribe;
 mod view;
 
 use metrics::MarkerMetrics;
+use probes::{NodePodProbes, ProbeMetrics};
 use reconcile::Markers;
 
 /// The family.
@@ -35,14 +41,23 @@ pub const FAMILY: Family = Family {
     parts: &[Part {
         name: "marker",
         needs: &[&kinds::POD_MARKER, &kinds::NODE_POD_PROBE],
-        controllers: &[Controller {
-            reads: &[kinds::POD_MARKER.at, kinds::NODE_POD_PROBE.at, kinds::LEASE, kinds::NODE, kinds::POD],
-            start: |context| started(Markers::start(context), context),
-        }],
+        controllers: &[
+            Controller {
+                reads: &[kinds::POD_MARKER.at, kinds::NODE_POD_PROBE.at, kinds::LEASE, kinds::NODE, kinds::POD],
+                start: |context| started(Markers::start(context), context),
+            },
+            Controller {
+                reads: &[kinds::POD_MARKER.at, kinds::NODE_POD_PROBE.at, kinds::NODE, kinds::POD],
+                start: |context| started(NodePodProbes::start(context), context),
+            },
+        ],
         tell_off: nobody_waits,
     }],
     gates: &[],
-    register: |metrics| _ = metrics.of_family::<MarkerMetrics>(),
+    register: |metrics| {
+        metrics.of_family::<MarkerMetrics>();
+        metrics.of_family::<ProbeMetrics>();
+    },
 };
 
 /// Pods run with the marks that they have.

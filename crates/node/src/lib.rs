@@ -1,1 +1,3 @@
-//! The node agent: the gateway to several control planes, and the prober.
+//! The node agent: the prober of markers. The gateway to several control planes is planned.
+
+pub mod marker;

@@ -3,9 +3,11 @@
 //! [`rule`] is what a PodMarker asks for. [`standing`] says how one pod stands to it: whether it matches, by results of probes that
 //! count ([`result`], [`probers`]) and unless a value stands against it ([`clash`]), and what it has of the marks. [`choice`] keeps
 //! these one pod at a time and says which pods are to be marked, and which not any more. [`allowance`], [`rest`], [`carry`],
-//! [`seats`], [`pace`] and [`refusals`] say how fast. [`probing`] is what a node is to probe. What becomes of a pod is in
+//! [`seats`], [`pace`] and [`refusals`] say how fast. [`probing`] is what a node is to probe; there, [`schedule`] says when each
+//! probe ([`action`]) runs and what comes of it, and [`reporting`] when that is written. What becomes of a pod is in
 //! `dapple_edit::marker`.
 
+pub mod action;
 pub mod allowance;
 pub mod carry;
 pub mod choice;
@@ -16,12 +18,16 @@ pub mod probe;
 pub mod probers;
 pub mod probing;
 pub mod refusals;
+pub mod reporting;
 pub mod rest;
 pub mod result;
 pub mod rule;
+pub mod schedule;
+mod scheduled;
 pub mod seats;
 pub mod standing;
 pub mod status;
+mod stretch;
 
 #[cfg(test)]
 mod tests;

@@ -28,6 +28,9 @@ pub struct NodePodProbeSpec {
     /// The pods to probe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_probes: Vec<PodProbe>,
+    /// How many probes are asked for beside these: more than a node runs. Their results are unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<i64>,
 }
 
 /// The probes of one pod.
@@ -75,6 +78,9 @@ pub struct NodePodProbeStatus {
     /// Results by pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pod_probe_statuses: Vec<PodProbeStatus>,
+    /// What is to be said of all of them: that probes run more seldom than they ask for, since they are too many for a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The results of one pod's probes.
@@ -113,7 +119,7 @@ pub struct ContainerProbeState {
 }
 
 /// The result of a probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum ProbeState {
     /// The probe succeeded.
     Succeeded,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::manager::{binding_labels, nodes};
 use super::policies::{binding, not_by, policy};
+use super::probers::{leases, results, what_to_probe};
 use super::{Action, ServiceAccount, quoted};
 use crate::kinds::{self, KindInfo, OwnKind};
 use crate::pool::NODE_POOL_LABEL;
@@ -18,11 +19,15 @@ pub struct AuthorPolicy {
 }
 
 /// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, what the manager
-/// remembers of DaemonSets and OverridePolicies, NodePools and their applications; and those on what the manager itself may write.
+/// remembers of DaemonSets and OverridePolicies, what is probed and what came of it, NodePools and their applications; and those on
+/// what the manager itself may write.
 /// They always deny, and need no tenants.
-pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 12] {
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 15] {
     [
         pod_markers(),
+        what_to_probe(manager),
+        results(),
+        leases(),
         override_policies(),
         revisions(manager),
         override_revisions(manager),
@@ -261,6 +266,7 @@ mod tests {
                 "controllerrevisions" => "controllerrevisions.apps",
                 "nodes" => "nodes.",
                 "daemonsets" => "daemonsets.apps",
+                "leases" => "leases.coordination.k8s.io",
                 _ => &crd,
             };
             assert_eq!(format!("{}.{group}", resource.trim_end_matches("/status")), expected);

@@ -5,6 +5,7 @@
 mod authors;
 mod manager;
 mod policies;
+mod probers;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ use crate::crd::{MANAGED_BY, MANAGED_BY_LABEL};
 
 pub use authors::{AuthorPolicy, author_policies};
 pub use policies::{policies_of, tenancy_policies};
+pub use probers::prober_account;
 
 /// The namespace label that names a tenant, unless another key is configured.
 pub const TENANT_LABEL: &str = "dapple.dev/tenant";

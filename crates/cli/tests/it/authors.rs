@@ -8,6 +8,7 @@ use crate::support::{MANAGER_USER, dapple, eventually, own_cluster, text};
 use crate::users::{User, bind, policies_are_sound, refused, role};
 
 mod pools;
+mod probers;
 
 const MARKERS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podmarkers";
 const OVERRIDES: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/namespaces/default/overridepolicies";
@@ -89,6 +90,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     managers_own(&cluster, &client).await;
     pools::authors(&cluster, &client).await;
     pools::nodes(&cluster, &client).await;
+    probers::own_node_alone(&cluster, &client).await;
 
     let admin = user("root").await;
     bind(&client, "root", "cluster-admin", None).await;
@@ -98,6 +100,9 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
         &admin,
         &[
             "dapple-podmarker-authors",
+            "dapple-nodepodprobe-authors",
+            "dapple-prober-results",
+            "dapple-prober-leases",
             "dapple-overridepolicy-authors",
             "dapple-revision-authors",
             "dapple-override-revision-authors",

@@ -23,6 +23,8 @@ mod plan_live;
 mod plan_policies;
 mod pools;
 mod pools_live;
+mod prober;
+mod probing;
 mod proxy;
 mod reinvocation;
 mod rollout;

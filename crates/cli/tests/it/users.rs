@@ -8,7 +8,7 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Client;
 use kube::api::{Api, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 use crate::support::eventually;
@@ -26,7 +26,11 @@ impl User {
     /// One who is in these groups.
     pub(crate) async fn of(cluster: &Cluster, name: &str, groups: &[&str]) -> Self {
         let path = cluster.kubeconfig_for(name, groups).await.unwrap();
-        let file = Kubeconfig::read_from(path).unwrap();
+        Self::by(Kubeconfig::read_from(path).unwrap()).await
+    }
+
+    /// Whoever a kubeconfig is of.
+    pub(crate) async fn by(file: Kubeconfig) -> Self {
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         Self { client: Client::try_from(config).unwrap() }
     }
@@ -128,4 +132,26 @@ pub(crate) async fn policies_are_sound(admin: &User, names: &[&str]) {
         assert_eq!(policy["status"]["typeChecking"]["expressionWarnings"], Value::Null, "{name}");
         assert_eq!(policy["metadata"]["labels"]["app.kubernetes.io/managed-by"], "dapple");
     }
+}
+
+/// A kubeconfig of the prober of a node, with a token of its pod; or of one of no pod. Its account is there, with its rights.
+pub(crate) async fn prober(cluster: &Cluster, admin: &User, node: Option<&str>) -> Kubeconfig {
+    let namespace = "/api/v1/namespaces/dapple-probers";
+    let mut request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    if let Some(node) = node {
+        let name = format!("prober-{node}");
+        let containers = json!([{"name": "prober", "image": "example/dapple:1"}]);
+        let spec = json!({"nodeName": node, "serviceAccountName": "dapple-prober", "containers": containers});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec});
+        let pods = format!("{namespace}/pods");
+        let pod = eventually("the prober's pod is made", || admin.create(&pods, &pod)).await;
+        request["spec"]["boundObjectRef"] =
+            json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod["metadata"]["uid"]});
+    }
+    let tokens = format!("{namespace}/serviceaccounts/dapple-prober/token");
+    let token = admin.create(&tokens, &request).await.unwrap();
+    let mut file = Kubeconfig::read_from(cluster.admin_kubeconfig()).unwrap();
+    let auth: AuthInfo = serde_json::from_value(json!({"token": token["status"]["token"]})).unwrap();
+    file.auth_infos.iter_mut().for_each(|known| known.auth_info = Some(auth.clone()));
+    file
 }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::kinds;
-use dapple_api::marker::{ContainerProbeState, NodePodProbeStatus, PROBER_NAMESPACE, PodMarker};
+use dapple_api::marker::{ContainerProbeState, NodePodProbeSpec, NodePodProbeStatus, PROBER_NAMESPACE, PodMarker};
 use serde::Deserialize;
 
+use super::asked::AskedProbes;
 use crate::observed::{KindInfo, KindWire, Wire};
 use crate::slim::{Cached, Interner, Key, Meta};
 
@@ -44,10 +45,13 @@ impl Cached for Marker {
     }
 }
 
-/// The results of a node's probes, as its NodePodProbe has them.
+/// The results of a node's probes, as its NodePodProbe has them, and what it asks for.
 #[derive(Debug)]
 pub(super) struct NodeResults {
-    meta: Meta,
+    pub(super) meta: Meta,
+    /// UIDs of its owners.
+    pub(super) owners: Box<[Arc<str>]>,
+    pub(super) asked: AskedProbes,
     /// By UID of the pod.
     pods: BTreeMap<Arc<str>, PodResults>,
 }
@@ -66,6 +70,11 @@ impl NodeResults {
         self.pods.get(uid)?.states.get(probe)
     }
 
+    /// Whether a probe of a pod is among those that are more than the node runs.
+    pub(super) fn is_beyond(&self, uid: &str, probe: &str) -> bool {
+        self.asked.has_beyond() && !self.asked.has(uid, probe)
+    }
+
     /// The pods of which one of these says something else than the other.
     pub(super) fn changed<'r>(old: Option<&'r Self>, new: Option<&'r Self>) -> Vec<&'r Key> {
         let of = |results: Option<&'r Self>, uid: &str| results.and_then(|results| results.pods.get(uid));
@@ -78,8 +87,23 @@ impl NodeResults {
 /// The fields of a NodePodProbe that are read off the wire.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct NodeResultsWire {
+    metadata: Owned,
+    #[serde(default)]
+    spec: NodePodProbeSpec,
     #[serde(default)]
     status: Option<NodePodProbeStatus>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Owned {
+    #[serde(default)]
+    owner_references: Vec<Owner>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Owner {
+    uid: String,
 }
 
 impl Wire for NodeResultsWire {}
@@ -98,7 +122,8 @@ impl Cached for NodeResults {
             let states = told.probe_states.into_iter().map(|state| (strings.share(&state.name), state)).collect();
             (Arc::from(told.uid), PodResults { pod, states })
         });
-        Self { pods: pods.collect(), meta }
+        let owners = wire.metadata.owner_references.iter().map(|owner| Arc::from(owner.uid.as_str())).collect();
+        Self { pods: pods.collect(), owners, asked: AskedProbes::of(&wire.spec), meta }
     }
 
     fn meta(&self) -> &Meta {

@@ -134,7 +134,7 @@ impl Seen {
         let told = Told {
             stored: self.results.as_ref().and_then(|results| results.of(&self.pod.meta.uid, &asked.name)),
             is_heard: self.is_heard,
-            is_beyond: false,
+            is_beyond: self.results.as_ref().is_some_and(|results| results.is_beyond(&self.pod.meta.uid, &asked.name)),
             is_node_unknown: self.node.as_ref().is_some_and(|node| node.health.is_unknown()),
         };
         outcome(&container.run, &told)

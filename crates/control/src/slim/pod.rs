@@ -58,6 +58,8 @@ pub struct Pod {
     pub claims: Box<[Arc<str>]>,
     /// When it was made, in seconds since 1970.
     pub created: i64,
+    /// Its address, if it has one.
+    pub ip: Option<Arc<str>>,
     /// `status.phase`.
     pub phase: Arc<str>,
     /// Since when its Ready condition is True, in seconds; `None` while it is not.
@@ -272,6 +274,8 @@ struct InitContainerWire {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
     phase: String,
     conditions: Vec<ConditionWire>,
     container_statuses: Vec<ContainerStatus>,
@@ -526,6 +530,7 @@ impl Cached for Pod {
                 .collect(),
             scheduling_gates: spec.scheduling_gates.iter().map(|gate| strings.share(&gate.name)).collect(),
             created: seconds(metadata.creation_timestamp),
+            ip: status.pod_ip.as_deref().filter(|ip| !ip.is_empty()).map(Arc::from),
             phase: strings.share(&status.phase),
             ready_since: ready.map(|known| seconds(known.last_transition_time)),
             leaving_since: metadata.leaving_since(),

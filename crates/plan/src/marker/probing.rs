@@ -47,22 +47,17 @@ pub struct NodeProbes {
     pub beyond: BTreeSet<(Arc<str>, Arc<str>)>,
 }
 
-/// What a node is to probe, with the markers that probe each pod ([`super::standing::is_probed`]). `before` is what its NodePodProbe
-/// says now.
+/// What a node is to probe, with the markers that probe each pod ([`super::standing::is_probed`]). `is_known` tells, by the UID of
+/// the pod and the name of the probe, what its NodePodProbe asks for now.
 #[must_use]
 pub fn node_probes<'a>(
     pods: impl IntoIterator<Item = (Probed<'a>, Vec<&'a Rule>)>,
-    before: &NodePodProbeSpec,
+    is_known: &dyn Fn(&str, &str) -> bool,
 ) -> NodeProbes {
-    let known: BTreeSet<(&str, &str)> = before
-        .pod_probes
-        .iter()
-        .flat_map(|pod| pod.probes.iter().map(|probe| (pod.uid.as_str(), probe.name.as_str())))
-        .collect();
     let mut asked: Vec<(bool, Probed<'a>, ContainerProbe)> = Vec::new();
     for (pod, rules) in pods {
         let probes = probes(&pod, &rules).into_values();
-        asked.extend(probes.map(|probe| (!known.contains(&(pod.uid, probe.name.as_str())), pod, probe)));
+        asked.extend(probes.map(|probe| (!is_known(pod.uid, &probe.name), pod, probe)));
     }
     asked.sort_by(|(is_new, pod, probe), (is_other_new, other_pod, other)| {
         (is_new, pod.place(), &probe.name).cmp(&(is_other_new, other_pod.place(), &other.name))
@@ -84,6 +79,7 @@ pub fn node_probes<'a>(
         pod.probes.sort_by(|one, other| one.name.cmp(&other.name));
     }
     found.spec.pod_probes = by_pod.into_values().collect();
+    found.spec.beyond = i64::try_from(found.beyond.len()).ok().filter(|beyond| *beyond > 0);
     found
 }
 
@@ -161,9 +157,16 @@ mod tests {
         names.iter().map(|name| (pod(name, containers), vec![marker])).collect()
     }
 
+    /// What a node is to probe that was asked for this before.
+    fn after(pods: Vec<(Probed<'_>, Vec<&Rule>)>, before: &NodePodProbeSpec) -> NodeProbes {
+        let of_pod =
+            |pod: &PodProbe, uid: &str, name: &str| pod.uid == uid && pod.probes.iter().any(|probe| probe.name == name);
+        node_probes(pods, &|uid, name| before.pod_probes.iter().any(|pod| of_pod(pod, uid, name)))
+    }
+
     fn spec(pods: Vec<(Probed<'_>, Vec<&Rule>)>) -> NodePodProbeSpec {
-        let found = node_probes(pods, &NodePodProbeSpec::default());
-        assert!(found.beyond.is_empty());
+        let found = after(pods, &NodePodProbeSpec::default());
+        assert!(found.beyond.is_empty() && found.spec.beyond.is_none());
         found.spec
     }
 
@@ -216,10 +219,11 @@ mod tests {
         let marker = probing("m", exec("x"));
         let containers = [container("a")];
         let names: Vec<String> = (0..1_003).map(|number| format!("p{number:04}")).collect();
-        let first = node_probes(all(&names[3..], &containers, &marker), &NodePodProbeSpec::default());
+        let first = after(all(&names[3..], &containers, &marker), &NodePodProbeSpec::default());
         assert_eq!((first.spec.pod_probes.len(), first.beyond.len()), (MOST_PROBES, 0));
-        let more = node_probes(all(&names, &containers, &marker), &first.spec);
-        assert_eq!(more.spec, first.spec, "no pod that comes takes the place of another");
+        let more = after(all(&names, &containers, &marker), &first.spec);
+        assert_eq!(more.spec.pod_probes, first.spec.pod_probes, "no pod that comes takes the place of another");
+        assert_eq!((first.spec.beyond, more.spec.beyond), (None, Some(3)), "and that is said");
         let beyond: Vec<&str> = more.beyond.iter().map(|(uid, _)| &**uid).collect();
         assert_eq!(beyond, ["p0000", "p0001", "p0002"]);
     }
@@ -229,7 +233,7 @@ mod tests {
         let marker = probing("m", exec(&"x".repeat(100_000)));
         let containers = [container("a")];
         let pods = ["a", "b", "c", "d", "e", "f"].map(|name| (pod(name, &containers), vec![&marker]));
-        let found = node_probes(pods, &NodePodProbeSpec::default());
+        let found = after(pods.into(), &NodePodProbeSpec::default());
         assert_eq!((found.spec.pod_probes.len(), found.beyond.len()), (5, 1));
         assert!(size(&found.spec) < MOST_BYTES + 1_000);
     }
@@ -242,7 +246,7 @@ mod tests {
         let mut other = one.clone();
         other.reverse();
         other[1].1.reverse();
-        let first = node_probes(one, &NodePodProbeSpec::default());
-        assert_eq!(node_probes(other, &first.spec), first, "nothing is written when nothing changed");
+        let first = after(one, &NodePodProbeSpec::default());
+        assert_eq!(after(other, &first.spec), first, "nothing is written when nothing changed");
     }
 }
