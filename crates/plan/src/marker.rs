@@ -5,11 +5,15 @@
 //! these one pod at a time and says which pods are to be marked, and which not any more. [`allowance`], [`rest`], [`carry`],
 //! [`seats`], [`pace`] and [`refusals`] say how fast. [`probing`] is what a node is to probe. What becomes of a pod is in
 //! `dapple_edit::marker`.
+//!
+//! For commands, [`seen`] is a namespace that is read once, off pods that are read [`whole`], and [`explain`] says why a pod is marked
+//! or is not.
 
 pub mod allowance;
 pub mod carry;
 pub mod choice;
 pub mod clash;
+pub mod explain;
 pub mod owner;
 pub mod pace;
 pub mod probe;
@@ -20,8 +24,10 @@ pub mod rest;
 pub mod result;
 pub mod rule;
 pub mod seats;
+pub mod seen;
 pub mod standing;
 pub mod status;
+pub mod whole;
 
 #[cfg(test)]
 mod tests;
