@@ -8,6 +8,9 @@ use crate::verdict::{Reason, Verdict};
 /// Annotation of an object by which dapple changes others: `"true"`, and nothing is changed by it.
 pub const SUSPEND_ANNOTATION: &str = "dapple.dev/suspend";
 
+/// Annotation of a pod that a PropagationPolicy divides, with its like, among groups: the number of its seat.
+pub const SEAT_ANNOTATION: &str = "dapple.dev/seat";
+
 /// Checks an object's name, namespace, labels and annotations.
 pub fn check(metadata: &ObjectMeta, verdict: &mut Verdict) {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());

@@ -32,6 +32,10 @@ pub const MARKED_BY_ANNOTATION: &str = "kruise.io/marked-by-podmarker";
 /// Annotation on a marked pod: the marks that markers set, and what they found in their place.
 pub const MARKS_ANNOTATION: &str = "dapple.dev/marks";
 
+/// The namespace of the probers, and of their Leases: one for each node with probes, of the node's name. It is none of the
+/// manager's, so that no prober reaches the manager's Lease.
+pub const PROBER_NAMESPACE: &str = "dapple-probers";
+
 pub(crate) fn crds() -> Vec<Crd> {
     let count = |name, field: &str, description| column(name, "integer", &format!(".status.{field}"), description);
     let marker_columns = vec![

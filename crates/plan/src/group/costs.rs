@@ -17,7 +17,7 @@ use crate::node::Labels;
 /// By which a ReplicaSet chooses whom to delete first: the lowest.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 /// Annotation of a pod: the number of the seat that it was given. Written together with the cost.
-pub const SEAT: &str = "dapple.dev/seat";
+pub const SEAT: &str = dapple_api::metadata::SEAT_ANNOTATION;
 
 /// What deleting the pod of a seat costs: those of the last seats go first.
 #[must_use]

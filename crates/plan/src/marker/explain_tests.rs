@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::result::Run;
 use super::super::rule::Rules;
 use super::super::standing::standing;
-use super::super::tests::{SomeNode, SomePod, container, rule, rules};
+use super::super::tests::{SomeNode, SomePod, container, rule};
 use super::*;
 
 fn requiring(requirements: Value) -> Rule {

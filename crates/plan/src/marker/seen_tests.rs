@@ -41,7 +41,7 @@ fn node() -> WholeNode {
 fn seen(markers: Vec<PodMarker>, pods: &[Value]) -> Seen {
     let mut seen = Seen::default();
     markers.into_iter().for_each(|marker| seen.add_marker(marker));
-    pods.iter().for_each(|pod| seen.add_pod(WholePod::of(pod, OwnerKeys::None, false)));
+    pods.iter().for_each(|pod| seen.add_pod(WholePod::of(pod, OwnerKeys::None)));
     seen.add_node("n", node());
     seen
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dapple_api::marker::MARKS_ANNOTATION;
+use dapple_api::metadata::SEAT_ANNOTATION;
 use dapple_edit::marker::{OwnerKeys, Record};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -42,9 +43,9 @@ pub struct WholeNode {
 }
 
 impl WholePod {
-    /// Of a pod with such an owner. `is_divided`: a PropagationPolicy divides it.
+    /// Of a pod with such an owner.
     #[must_use]
-    pub fn of(pod: &Value, owner: OwnerKeys, is_divided: bool) -> Self {
+    pub fn of(pod: &Value, owner: OwnerKeys) -> Self {
         let (metadata, spec, status) = (&pod["metadata"], &pod["spec"], &pod["status"]);
         let annotations = texts(&metadata["annotations"]);
         let phase = status["phase"].as_str().unwrap_or_default();
@@ -55,9 +56,9 @@ impl WholePod {
             has_ended: !metadata["deletionTimestamp"].is_null() || ["Succeeded", "Failed"].contains(&phase),
             labels: texts(&metadata["labels"]),
             record: Record::read(annotations.get(MARKS_ANNOTATION).map(String::as_str), &owner),
+            is_divided: annotations.contains_key(SEAT_ANNOTATION),
             annotations,
             owner,
-            is_divided,
             is_ready: ready(pod) == Some("True"),
             created: second(&metadata["creationTimestamp"]),
             containers: containers(spec, status),
@@ -202,7 +203,7 @@ mod tests {
             "labels": {"k": "1"}, "annotations": {"dapple.dev/marks": marks}});
         let conditions = json!([{"type": "Ready", "status": "True"}]);
         let pod = json!({"metadata": metadata, "spec": {"nodeName": "n"}, "status": {"conditions": conditions}});
-        let read = WholePod::of(&pod, OwnerKeys::None, false);
+        let read = WholePod::of(&pod, OwnerKeys::None);
         assert_eq!((&*read.name, &*read.uid, read.node.as_deref(), read.has_ended), ("p", "u", Some("n"), false));
         let seen = read.on(NodeOf::Gone);
         assert_eq!((seen.is_ready, seen.created, seen.record.set_at("m")), (true, 100, Some(7)));
@@ -210,10 +211,13 @@ mod tests {
         {
             let mut ended = pod.clone();
             ended[field] = value;
-            assert!(WholePod::of(&ended, OwnerKeys::None, false).has_ended, "{field}");
+            assert!(WholePod::of(&ended, OwnerKeys::None).has_ended, "{field}");
         }
         let unbound = json!({"metadata": {"name": "p"}, "spec": {"nodeName": ""}});
-        assert_eq!(WholePod::of(&unbound, OwnerKeys::None, false).node, None);
+        assert_eq!(WholePod::of(&unbound, OwnerKeys::None).node, None);
+        let mut divided = pod.clone();
+        divided["metadata"]["annotations"] = json!({"dapple.dev/seat": "3"});
+        assert!(WholePod::of(&divided, OwnerKeys::None).is_divided && !read.is_divided);
     }
 
     #[test]
