@@ -15,6 +15,7 @@ mod get;
 mod install;
 mod live;
 mod manager;
+mod markers;
 mod mirror;
 mod output;
 mod plan;
