@@ -59,8 +59,8 @@ async fn site() -> (Cluster, Client) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     eventually("pods are as ready as they should be", || async {
         let all = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-        let ready = all.iter().filter(|pod| is(pod, "Ready")).count();
-        let running = all.iter().filter(|pod| is(pod, "Initialized")).count();
+        let ready = all.iter().filter(|pod| is_ready(pod)).count();
+        let running = all.iter().filter(|pod| runs(pod)).count();
         let expected: usize = CLASSES.iter().filter(|(_, _, is_ready, ..)| *is_ready).map(|class| class.4).sum();
         if (ready, running) == (expected, all.items.len()) {
             Ok(())
@@ -72,9 +72,13 @@ async fn site() -> (Cluster, Client) {
     (cluster, client)
 }
 
-fn is(pod: &Pod, kind: &str) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|known| known.type_ == kind && known.status == "True")
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|known| known.type_ == "Ready" && known.status == "True")
+}
+
+fn runs(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
 }
 
 /// The pods with the mark.

@@ -76,14 +76,6 @@ pub enum State {
     NotMarked,
 }
 
-impl State {
-    /// Whether the pod is to be changed.
-    #[must_use]
-    pub fn waits(self) -> bool {
-        matches!(self, Self::ToMark | Self::ToAmend | Self::ToUnmark)
-    }
-}
-
 impl Seen {
     /// A marker of the namespace; one takes the place of another of its name.
     pub fn add_marker(&mut self, marker: PodMarker) {
