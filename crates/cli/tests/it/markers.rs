@@ -222,19 +222,20 @@ async fn a_plan_names_the_pods() {
         run(&kubeconfig, code, &[&["plan", "-f", file.to_str().unwrap()][..], more].concat())
     };
     // As it is: what waits is marked.
-    let shown = plan(1, &|_| {}, &[]);
+    let shown = plan(1, &|_: &mut Value| {}, &[]);
     assert!(
         shown.starts_with("PodMarker edge/canary: 4 pods match, 2 should be marked\n  marks 1 pod (nginx-b)\n"),
         "{shown}"
     );
     assert!(shown.contains("1 pod left as they are: it is not known whether they match"), "{shown}");
-    let shown = plan(1, &|marker| marker["spec"]["strategy"]["replicas"] = json!("100%"), &["-o", "wide"]);
+    let shown = plan(1, &|marker: &mut Value| marker["spec"]["strategy"]["replicas"] = json!("100%"), &["-o", "wide"]);
     let expected =
         "  marks 2 pods\n    nginx-b on x1: it has all that spec.matchRequirements asks for\n    nginx-c on x1: ";
     assert!(shown.contains(expected), "{shown}");
-    let shown = plan(1, &|marker| marker["spec"]["strategy"]["replicas"] = json!(0), &[]);
+    let shown = plan(1, &|marker: &mut Value| marker["spec"]["strategy"]["replicas"] = json!(0), &[]);
     assert!(shown.contains("  unmarks 1 pod (nginx-a)\n") && !shown.contains("  marks"), "{shown}");
-    let shown = plan(1, &|marker| marker["spec"]["markItems"]["labels"]["upgradeStrategy"] = json!("x"), &[]);
+    let shown =
+        plan(1, &|marker: &mut Value| marker["spec"]["markItems"]["labels"]["upgradeStrategy"] = json!("x"), &[]);
     assert!(shown.contains("  gives other marks to 1 pod (nginx-a)\n"), "{shown}");
     // As many as there are by now, and a new one beside it.
     let same = |marker: &mut Value| marker["spec"]["strategy"]["replicas"] = json!(1);
@@ -243,7 +244,7 @@ async fn a_plan_names_the_pods() {
     assert_eq!((&views[0]["changed"], &views[0]["mark"], &views[0]["unmark"]), (&json!(true), &json!([]), &json!([])));
     let new = |marker: &mut Value| marker["metadata"]["name"] = json!("another");
     assert_eq!(plan(1, &new, &["-o", "name"]), "podmarker/another\n");
-    let unusable = plan(2, &|marker| marker["spec"]["strategy"]["replicas"] = json!("many"), &[]);
+    let unusable = plan(2, &|marker: &mut Value| marker["spec"]["strategy"]["replicas"] = json!("many"), &[]);
     assert!(unusable.contains("PodMarker edge/canary: spec.strategy.replicas: "), "{unusable}");
     assert!(fake.writes().is_empty(), "a plan only reads");
 }

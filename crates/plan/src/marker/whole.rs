@@ -193,7 +193,8 @@ mod tests {
         let found = containers(&spec, &json!({}));
         let names: Vec<&str> = found.iter().map(|container| &*container.name).collect();
         assert_eq!(names, ["c", "beside"]);
-        assert_eq!(found[0].ports, [(Arc::from("web"), 80)]);
+        let web: (Arc<str>, u16) = (Arc::from("web"), 80);
+        assert_eq!(found[0].ports, [web]);
     }
 
     #[test]
