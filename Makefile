@@ -22,6 +22,7 @@ bench:               ## Measures; every figure is a ratio taken in one run
 	cargo run --release -p dapple-bench --bin merge
 	cargo run --release -p dapple-bench --bin plan
 	cargo run --release -p dapple-bench --bin decide
+	cargo run --release -p dapple-bench --bin marker
 	cargo run --release -p dapple-bench --bin extender
 	cargo run --release -p dapple-bench --bin daemonset
 	cargo run --release -p dapple-bench --bin memory

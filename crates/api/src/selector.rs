@@ -1,5 +1,7 @@
 //! Label selectors: read once, asked often.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::syntax;
@@ -149,15 +151,35 @@ impl Selector {
 
     /// Whether something with these labels is selected; `label` gives the value of one.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.0.iter().all(|Requirement { key, test }| {
+        self.unmet(label).is_none()
+    }
+
+    /// The first of the things it asks for that something with these labels does not have.
+    pub fn unmet<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> Option<&Requirement> {
+        self.0.iter().find(|Requirement { key, test }| {
             let value = label(key);
-            match test {
+            let is_met = match test {
                 Test::In(values) => value.is_some_and(|value| values.iter().any(|known| known == value)),
                 Test::NotIn(values) => value.is_none_or(|value| values.iter().all(|known| known != value)),
                 Test::Exists => value.is_some(),
                 Test::DoesNotExist => value.is_none(),
-            }
+            };
+            !is_met
         })
+    }
+}
+
+/// As kubectl writes it.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, test } = self;
+        match test {
+            Test::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
+            Test::In(values) => write!(f, "{key} in ({})", values.join(",")),
+            Test::NotIn(values) => write!(f, "{key} notin ({})", values.join(",")),
+            Test::Exists => f.write_str(key),
+            Test::DoesNotExist => write!(f, "!{key}"),
+        }
     }
 }
 
@@ -224,6 +246,24 @@ mod tests {
         let both = selector(json!({"matchLabels": {"a": "1", "b": "2"}})).expect("a valid selector");
         assert!(both.about("a").matches(|key| (key == "a").then_some("1")));
         assert!(!both.matches(|key| (key == "a").then_some("1")));
+    }
+
+    #[test]
+    fn the_first_thing_that_is_missing_is_told_as_kubectl_writes_it() {
+        let expression = |operator: &str, values: Value| json!({"key": "disk", "operator": operator, "values": values});
+        for (expression, told) in [
+            (expression("In", json!(["large"])), "disk=large"),
+            (expression("In", json!(["large", "huge"])), "disk in (large,huge)"),
+            (expression("NotIn", json!(["small"])), "disk notin (small)"),
+            (expression("DoesNotExist", json!(null)), "!disk"),
+        ] {
+            let exists = json!({"key": "disk", "operator": "Exists"});
+            let selector = selector(json!({"matchExpressions": [exists, expression]})).expect("a valid selector");
+            let unmet = |value| selector.unmet(|_| value).map(Requirement::to_string);
+            assert_eq!(unmet(Some("small")).as_deref(), Some(told));
+            assert_eq!(unmet(None).as_deref(), Some("disk"), "{told}");
+        }
+        assert_eq!(Selector::exactly("a", "b").unmet(|_| Some("b")), None);
     }
 
     #[test]

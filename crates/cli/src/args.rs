@@ -50,17 +50,19 @@ pub(crate) enum Command {
     Down(DownArgs),
     /// Show what runs.
     Status(StatusArgs),
-    /// Show what each kind of node would get of workloads and policies in files, and what becomes of the pods there are.
+    /// Show what each kind of node would get of workloads and policies in files, and what becomes of the pods there are;
+    /// with a cluster, also which pods a PodMarker would mark and unmark.
     ///
     /// Ends with 0 if nothing differs, 1 if something does, 2 for an error. Without a cluster (--nodes), what differs is
     /// some node's rendering from the template; with one, what runs.
     Plan(PlanArgs),
-    /// Show why a node, a pod or a pool's workload has what it has: every field that a rule changed, with the rule.
+    /// Show why a node, a pod or a pool's workload has what it has: every field that a rule changed, with the rule. Of a
+    /// PodMarker: why each pod is marked, is not, or waits.
     Explain(Box<ExplainArgs>),
     /// Show what two nodes, or two revisions, do not have in common: ends with 0 if they are the same, 1 if not.
     Diff(Box<DiffArgs>),
     /// Show DaemonSets of apps.kruise.io, variant by variant, applications in pools, pool by pool, and what they wait for;
-    /// also NodePools, and replacements.
+    /// also PodMarkers, NodePools, and replacements.
     Get(Box<GetArgs>),
     /// Follow and steer the rollout of a DaemonSet of apps.kruise.io, a YurtAppSet or a YurtAppDaemon.
     Rollout(Box<RolloutArgs>),
@@ -177,10 +179,11 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// What to explain: a workload, such as daemonset/agent, a pod that runs, such as pod/agent-x7k2p, or a Deployment or
-    /// StatefulSet that a pool has, such as deployment/web-beijing-x7k2p.
-    #[arg(value_name = "KIND/NAME")]
-    pub(crate) target: Target,
+    /// What to explain: a workload, such as daemonset/agent, a pod that runs, such as pod/agent-x7k2p, a Deployment or
+    /// StatefulSet that a pool has, such as deployment/web-beijing-x7k2p, or a PodMarker, such as podmarker/canary. Also as
+    /// KIND NAME.
+    #[arg(value_name = "KIND/NAME", required = true, num_args = 1..=2)]
+    pub(crate) target: Vec<String>,
     /// The node, for a workload; not for one that a pool has.
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,

@@ -19,8 +19,12 @@ use crate::sources::{Sources, manifests};
 use crate::target::{Target, plan_of, variant_of};
 
 pub(crate) async fn run(args: DiffArgs) -> anyhow::Result<ExitCode> {
-    let Target::Workload { kind, name } = &args.target else {
-        bail!("pods are compared by their nodes: name the workload and two nodes");
+    let (kind, name) = match &args.target {
+        Target::Workload { kind, name } => (kind, name),
+        Target::Pod(_) => bail!("pods are compared by their nodes: name the workload and two nodes"),
+        Target::Marker(_) => {
+            bail!("nodes get nothing of a PodMarker: `dapple explain podmarker/NAME` tells of its pods")
+        }
     };
     let object = ObjectName { kind: (*kind).to_owned(), namespace: args.namespace.clone(), name: name.clone() };
     let view = match (args.nodes_to_compare.as_slice(), args.revision.as_slice()) {

@@ -1,4 +1,4 @@
-//! `dapple explain`: why a node, or a pod, has what it has.
+//! `dapple explain`: why a node, or a pod, has what it has, and why pods are marked.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,23 @@ use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::ObjectName;
 use dapple_plan::world::{Inquiry, Stand};
 use dapple_view::explain::ExplainView;
+use dapple_view::marker::AccountView;
 use dapple_view::story::StoryView;
+use kube::Client;
 use serde_json::Value;
 
 use crate::args::{ExplainArgs, ViewOutput};
 use crate::live::{self, Owned};
 use crate::output::{is_coloured, say, yaml};
-use crate::sources::Sources;
+use crate::sources::{Sources, with_notice};
 use crate::target::{Target, plan_of, variant_of, variant_of_pod};
+use crate::{connect, markers};
 
 pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     // What the arguments lack is told before a cluster is read.
-    let view = match (&args.target, &args.node) {
+    let target = Target::of(&args.target)?;
+    let view = match (&target, &args.node) {
+        (Target::Marker(name), _) => return of_marker(&args, name).await,
         (Target::Workload { kind, .. }, None) if !is_of_pools(kind) || args.sources.nodes.is_some() => {
             bail!("say for which node: --node NAME")
         }
@@ -48,6 +53,34 @@ pub(crate) async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
         (Some(field), ViewOutput::Text) => say!("{}", view.field_text(field, is_coloured())?.trim_end()),
         (None, output) => print(&serde_json::to_value(&view)?, output)?,
         (Some(field), output) => print(&view.field_value(field)?, output)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says why each pod is marked by a marker, is not, or waits.
+async fn of_marker(args: &ExplainArgs, name: &str) -> anyhow::Result<ExitCode> {
+    if args.node.is_some() || args.field.is_some() {
+        bail!("a PodMarker is explained with all its pods: leave out --node and --field");
+    }
+    if !args.sources.filename.is_empty() {
+        bail!("a PodMarker is explained as the cluster has it: leave out -f; `dapple plan -f` tells of those in files");
+    }
+    let client = Client::try_from(connect::config(&args.sources.connect).await?)?;
+    let namespace = args.namespace.as_str();
+    let reading = async {
+        let mut seen = markers::seen(&client, namespace).await?;
+        markers::add_results(&client, &mut seen).await?;
+        anyhow::Ok(seen)
+    };
+    let seen = with_notice("reading the cluster ...", reading).await?;
+    let account = seen.account(name).with_context(|| {
+        let there = format!("`dapple get podmarker -n {namespace}` shows those that there are");
+        format!("there is no PodMarker {namespace}/{name}: {there}")
+    })?;
+    let view = AccountView::new(namespace, name, account);
+    match args.output {
+        ViewOutput::Text => say!("{}", view.text(is_coloured()).trim_end()),
+        output => print(&serde_json::to_value(&view)?, output)?,
     }
     Ok(ExitCode::SUCCESS)
 }

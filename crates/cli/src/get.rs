@@ -11,7 +11,7 @@ use dapple_api::kinds::Name;
 use jiff::Timestamp;
 
 use crate::args::{GetArgs, GetOutput};
-use crate::get::kind::{DaemonSets, NodePools, Replacements, Shown, YurtAppDaemons, YurtAppSets};
+use crate::get::kind::{DaemonSets, NodePools, PodMarkers, Replacements, Shown, YurtAppDaemons, YurtAppSets};
 use crate::output::{is_coloured, note, say, yaml};
 use crate::reach::Reach;
 use crate::sources::with_notice;
@@ -28,6 +28,7 @@ pub(crate) async fn run(args: GetArgs) -> anyhow::Result<ExitCode> {
     }
     let name = name.as_deref();
     match own.name {
+        Name::PodMarker => show::<PodMarkers>(&reach, name, &args).await,
         Name::NodePool => show::<NodePools>(&reach, name, &args).await,
         Name::YurtAppSet => show::<YurtAppSets>(&reach, name, &args).await,
         Name::YurtAppDaemon => show::<YurtAppDaemons>(&reach, name, &args).await,

@@ -36,7 +36,7 @@ use crate::reach::resource_of;
 const PAGE: u32 = 500;
 
 /// So many objects are asked for at once.
-const AT_ONCE: usize = 16;
+pub(crate) const AT_ONCE: usize = 16;
 
 /// Where the pod says which group it was made for.
 pub(crate) const GROUP_LABEL: &str = "dapple.dev/group";
@@ -85,7 +85,7 @@ pub(crate) async fn rollout_of(
 }
 
 /// Visits every object of a kind.
-async fn each(
+pub(crate) async fn each(
     client: &Client,
     namespace: Option<&str>,
     at: KindInfo,

@@ -16,6 +16,7 @@ mod get;
 mod install;
 mod live;
 mod manager;
+mod markers;
 mod mirror;
 mod node;
 mod output;

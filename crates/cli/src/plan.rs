@@ -1,5 +1,6 @@
-//! `dapple plan`: what each kind of node would get, before anything is applied.
+//! `dapple plan`: what each kind of node would get, and which pods would be marked, before anything is applied.
 
+mod markers;
 mod pools;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,11 @@ use dapple_plan::fate::{Fates, fates, is_changed, is_same_base};
 use dapple_plan::group::volumes::Claims;
 use dapple_plan::variant::Plan;
 use dapple_plan::world::{Divided, World};
+use dapple_view::marker::MarkerPlanView;
 use dapple_view::plan::PlanView;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::{PlanArgs, PlanOutput};
@@ -44,44 +47,95 @@ pub(crate) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             None => view,
         });
     }
+    let markers = match &sources.live {
+        Some(live) => markers::views(live, &sources).await?,
+        None => Vec::new(),
+    };
     let checks = Checks::of(&sources, args.server).await?;
     let is_silent = checks.errors.is_empty() && checks.warnings.is_empty();
-    if views.is_empty() && sources.concerned == 0 && is_silent {
+    if views.is_empty() && markers.is_empty() && sources.concerned == 0 && is_silent {
         bail!(
             "nothing to plan in {}: give DaemonSets of apps.kruise.io, YurtAppSets, YurtAppDaemons, workloads \
-             that ask for a policy by label, or policies that such workloads of the cluster ask for",
+             that ask for a policy by label, policies that such workloads of the cluster ask for, or PodMarkers, \
+             which are planned with a cluster only",
             shown(&args)
         );
     }
-    print(&views, args.output)?;
+    print(&views, &markers, args.output)?;
     for notice in sources.notices() {
         note(&notice.text(is_coloured_for(&std::io::stderr())));
     }
     checks.warnings.iter().for_each(|warning| note(&format!("warning: {warning}")));
     checks.errors.iter().for_each(|error| note(&format!("error: {error}")));
     // As `kubectl diff`: 0 for no difference, 1 for some, 2 for an error.
-    let fails = !checks.errors.is_empty() || views.iter().any(PlanView::fails);
-    let code = if fails { 2 } else { u8::from(views.iter().any(PlanView::differs)) };
+    let all = each(&views, &markers);
+    let fails = !checks.errors.is_empty() || all.iter().any(Each::fails);
+    let code = if fails { 2 } else { u8::from(all.iter().any(Each::differs)) };
     Ok(ExitCode::from(code))
 }
 
-fn print(views: &[PlanView], output: PlanOutput) -> anyhow::Result<()> {
+/// What is planned.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Each<'a> {
+    Workload(&'a PlanView),
+    Marker(&'a MarkerPlanView),
+}
+
+impl Each<'_> {
+    fn differs(&self) -> bool {
+        match self {
+            Self::Workload(view) => view.differs(),
+            Self::Marker(view) => view.differs(),
+        }
+    }
+
+    fn fails(&self) -> bool {
+        match self {
+            Self::Workload(view) => view.fails(),
+            Self::Marker(view) => view.fails(),
+        }
+    }
+
+    fn text(&self, colour: bool, wide: bool) -> String {
+        match self {
+            Self::Workload(view) => view.text(colour, wide),
+            Self::Marker(view) => view.text(colour, wide),
+        }
+    }
+
+    fn name(&self) -> String {
+        let (kind, name) = match self {
+            Self::Workload(view) => (view.kind.as_str(), &view.name),
+            Self::Marker(view) => (view.kind, &view.name),
+        };
+        format!("{}/{name}", kind.to_lowercase())
+    }
+}
+
+/// Workloads, and then markers.
+fn each<'a>(views: &'a [PlanView], markers: &'a [MarkerPlanView]) -> Vec<Each<'a>> {
+    views.iter().map(Each::Workload).chain(markers.iter().map(Each::Marker)).collect()
+}
+
+fn print(views: &[PlanView], markers: &[MarkerPlanView], output: PlanOutput) -> anyhow::Result<()> {
+    let all = each(views, markers);
     match output {
-        PlanOutput::Json => say!("{}", serde_json::to_string_pretty(views)?),
+        PlanOutput::Json => say!("{}", serde_json::to_string_pretty(&all)?),
         PlanOutput::Yaml => {
-            for view in views {
+            for view in &all {
                 say!("---\n{}", dapple_api::yaml::document(&serde_json::to_value(view)?).trim_end());
             }
         }
         PlanOutput::Name => {
-            for view in views.iter().filter(|view| view.differs() || view.fails()) {
-                say!("{}/{}", view.kind.to_lowercase(), view.name);
+            for view in all.iter().filter(|view| view.differs() || view.fails()) {
+                say!("{}", view.name());
             }
         }
-        PlanOutput::Text | PlanOutput::Wide if views.is_empty() => say!("No workload changes."),
+        PlanOutput::Text | PlanOutput::Wide if all.is_empty() => say!("No workload changes."),
         PlanOutput::Text | PlanOutput::Wide => {
             let texts: Vec<String> =
-                views.iter().map(|view| view.text(is_coloured(), output == PlanOutput::Wide)).collect();
+                all.iter().map(|view| view.text(is_coloured(), output == PlanOutput::Wide)).collect();
             say!("{}", texts.join("\n").trim_end());
         }
     }

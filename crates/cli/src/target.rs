@@ -36,7 +36,8 @@ fn own_words(own: &OwnKind) -> Vec<String> {
 }
 
 /// Kinds that `get` shows.
-const SHOWN: [Name; 5] = [Name::DaemonSet, Name::NodePool, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
+const SHOWN: [Name; 6] =
+    [Name::DaemonSet, Name::PodMarker, Name::NodePool, Name::YurtAppSet, Name::YurtAppDaemon, Name::Replacement];
 
 /// Kinds whose rollouts are followed and steered.
 const ROLLED: [Name; 3] = [Name::DaemonSet, Name::YurtAppSet, Name::YurtAppDaemon];
@@ -48,6 +49,20 @@ pub(crate) enum Target {
     Workload { kind: &'static str, name: String },
     /// A pod that runs.
     Pod(String),
+    /// A PodMarker.
+    Marker(String),
+}
+
+impl Target {
+    /// What one word or two name: `daemonset/agent`, or `daemonset agent`.
+    pub(crate) fn of(words: &[String]) -> anyhow::Result<Self> {
+        let text = match words {
+            [both] => both.clone(),
+            [kind, name] if !kind.contains('/') && !name.contains('/') => format!("{kind}/{name}"),
+            _ => bail!("write it as KIND/NAME, or KIND NAME, such as daemonset/agent"),
+        };
+        text.parse().map_err(|error: String| anyhow!(error))
+    }
 }
 
 impl std::str::FromStr for Target {
@@ -61,6 +76,9 @@ impl std::str::FromStr for Target {
         }
         if ["pod", "pods", "po"].contains(&kind.as_str()) {
             return Ok(Self::Pod(name));
+        }
+        if own_words(&kinds::POD_MARKER).contains(&kind) {
+            return Ok(Self::Marker(name));
         }
         match kind_of(&kind) {
             Some(kind) => Ok(Self::Workload { kind, name }),
@@ -169,6 +187,8 @@ mod tests {
         }
         assert_eq!(of(&["ds"]).unwrap().1, None);
         for (word, kind) in [
+            ("podmarker", Name::PodMarker),
+            ("pmark", Name::PodMarker),
             ("np", Name::NodePool),
             ("nodepools", Name::NodePool),
             ("yas", Name::YurtAppSet),
@@ -205,6 +225,7 @@ mod tests {
                 "NodePools are not rolled out: use one of daemonset/NAME, yurtappset/NAME, yurtappdaemon/NAME",
             ),
             ("deploy/web", "not served here: use one of daemonset/NAME"),
+            ("pmark/m", "PodMarkers are not rolled out"),
         ] {
             assert!(of(&[word]).unwrap_err().to_string().contains(part), "{word}");
         }
@@ -216,6 +237,15 @@ mod tests {
             assert_eq!(text.parse(), Ok(Target::Workload { kind: "DaemonSet", name: "a".to_owned() }), "{text}");
         }
         assert_eq!("po/a".parse(), Ok(Target::Pod("a".to_owned())));
+        for text in ["podmarker/a", "pmark/a", "PodMarkers/a", "podmarkers.apps.kruise.io/a"] {
+            assert_eq!(text.parse(), Ok(Target::Marker("a".to_owned())), "{text}");
+        }
+        let words = |words: &[&str]| Target::of(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(words(&["podmarker", "a"]).unwrap(), Target::Marker("a".to_owned()));
+        assert_eq!(words(&["ds/a"]).unwrap(), Target::Workload { kind: "DaemonSet", name: "a".to_owned() });
+        for wrong in [&["ds/a", "b"][..], &["ds"], &["podmarker", ""]] {
+            assert!(words(wrong).is_err(), "{wrong:?}");
+        }
         for (text, part) in [("a", "KIND/NAME"), ("ds/", "name is missing"), ("service/a", "no kind that is planned")] {
             assert!(text.parse::<Target>().unwrap_err().contains(part), "{text}");
         }

@@ -6,12 +6,16 @@
 //! [`seats`], [`pace`] and [`refusals`] say how fast. [`probing`] is what a node is to probe; there, [`schedule`] says when each
 //! probe ([`action`]) runs and what comes of it, and [`reporting`] when that is written. What becomes of a pod is in
 //! `dapple_edit::marker`.
+//!
+//! For commands, [`seen`] is a namespace that is read once, off pods that are read [`whole`], and [`explain`] says why a pod is marked
+//! or is not.
 
 pub mod action;
 pub mod allowance;
 pub mod carry;
 pub mod choice;
 pub mod clash;
+pub mod explain;
 pub mod owner;
 pub mod pace;
 pub mod probe;
@@ -25,9 +29,11 @@ pub mod rule;
 pub mod schedule;
 mod scheduled;
 pub mod seats;
+pub mod seen;
 pub mod standing;
 pub mod status;
 mod stretch;
+pub mod whole;
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,13 @@
 
 pub mod adopt;
 mod age;
+mod cells;
 pub mod cluster;
 pub mod daemonset;
 pub mod diff;
 pub mod explain;
+pub mod marker;
+mod object;
 mod paint;
 pub mod partition;
 pub mod plan;

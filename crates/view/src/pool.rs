@@ -17,8 +17,9 @@ use dapple_plan::pool::report;
 use dapple_plan::pool::said::Said;
 use dapple_plan::pool::status::{APPLIED, HELD, SUSPENDED};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Serialize;
+
+use crate::object::{created, fresh};
 
 /// An application.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -247,17 +248,6 @@ impl ReplacementView {
             now,
         }
     }
-}
-
-/// A condition that describes the object as it is now.
-fn fresh<'a>(conditions: &'a [Condition], metadata: &ObjectMeta, kind: &str) -> Option<&'a Condition> {
-    let found = conditions.iter().find(|known| known.type_ == kind)?;
-    let is_fresh = |seen: i64| seen >= metadata.generation.unwrap_or(0);
-    found.observed_generation.is_none_or(is_fresh).then_some(found)
-}
-
-fn created(metadata: &ObjectMeta) -> Option<Timestamp> {
-    metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 /// A kind of applications, as manifests have it.

@@ -9,7 +9,8 @@ use super::{ConnectArgs, ViewOutput};
 #[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     /// What to show: a kind for all of a namespace, KIND/NAME or KIND NAME for one. Kinds are daemonset (of apps.kruise.io),
-    /// nodepool, yurtappset, yurtappdaemon and yurtappconfigurationreplacement, or their short names ds, np, yas, yad, yacr.
+    /// podmarker, nodepool, yurtappset, yurtappdaemon and yurtappconfigurationreplacement, or their short names ds, pmark, np,
+    /// yas, yad, yacr.
     #[arg(value_name = "KIND[/NAME]", required = true, num_args = 1..=2)]
     pub(crate) target: Vec<String>,
     /// The namespace; otherwise the context's. NodePools are in none.
@@ -21,7 +22,8 @@ pub(crate) struct GetArgs {
     /// Go on showing what changes until Ctrl-C: in place on a terminal, else each changed object anew.
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// How to print it; wide has more columns: strategy and images, nodes of pools, every pool of an application.
+    /// How to print it; wide has more columns: strategy and images, what a marker asks for, nodes of pools, every pool of an
+    /// application.
     #[arg(short, long, value_enum, default_value_t = GetOutput::Text)]
     pub(crate) output: GetOutput,
     #[command(flatten)]

@@ -1,9 +1,11 @@
 //! The kinds that `dapple get` shows, and how each is read and shown.
 
 use dapple_api::daemonset::DaemonSet;
+use dapple_api::marker::PodMarker;
 use dapple_api::pool::{NodePool, YurtAppConfigurationReplacement, YurtAppDaemon, YurtAppSet};
 use dapple_plan::pool::object::ApplicationObject;
 use dapple_view::daemonset::{self, DaemonSetView, PodFacts};
+use dapple_view::marker::{self, MarkerView};
 use dapple_view::pool::{self, ApplicationView, NodePoolView, ReplacementView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -71,6 +73,30 @@ impl Shown for DaemonSets {
     }
 
     fn key(view: &DaemonSetView) -> Key {
+        (view.namespace.clone(), view.name.clone())
+    }
+}
+
+/// Markers of pods.
+pub(super) struct PodMarkers;
+
+impl Shown for PodMarkers {
+    type Object = PodMarker;
+    type View = MarkerView;
+
+    fn read(object: &DynamicObject) -> anyhow::Result<PodMarker> {
+        typed(object)
+    }
+
+    fn view(marker: &PodMarker, _: &[PodFacts], now: Timestamp) -> MarkerView {
+        MarkerView::new(marker, now)
+    }
+
+    fn table(views: &[MarkerView], colour: bool, wide: bool) -> String {
+        marker::table(views, colour, wide)
+    }
+
+    fn key(view: &MarkerView) -> Key {
         (view.namespace.clone(), view.name.clone())
     }
 }

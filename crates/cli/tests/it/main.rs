@@ -13,6 +13,8 @@ mod forgers;
 mod gated;
 mod imports;
 mod lease;
+mod markers;
+mod markers_live;
 mod newer;
 mod openkruise;
 mod openyurt;

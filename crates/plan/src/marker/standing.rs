@@ -153,7 +153,7 @@ pub fn is_probed(rule: &Rule, pod: &Pod<'_>) -> bool {
 }
 
 /// A label of a pod, as it is without the marker's own marks.
-fn label<'a>(rule: &Rule, pod: &Pod<'a>, key: &str) -> Option<&'a str> {
+pub(super) fn label<'a>(rule: &Rule, pod: &Pod<'a>, key: &str) -> Option<&'a str> {
     if is_on(Mutant::OwnMarksSeen) {
         return pod.value(Place::Label, key);
     }

@@ -1,17 +1,14 @@
 //! Pools and applications on a terminal: tables, with a tree below each application.
 
 use dapple_api::pool::PoolState;
-use jiff::Timestamp;
 
 use super::{ApplicationView, CountsView, NodePoolView, PoolView, ReplacementView};
-use crate::age::age;
+use crate::cells::{Cell, named, plain, since, write_notes};
 use crate::paint::{Tone, count, harmless};
 use crate::table::{self, Line, Row, across};
 
 /// As many pools are shown below an application, unless all are asked for.
 const POOLS_SHOWN: usize = 10;
-
-type Cell = (String, Option<Tone>);
 
 /// Applications in one table; `wide` with the kind of workload, replacements and every pool.
 pub fn applications(views: &[ApplicationView], colour: bool, wide: bool) -> String {
@@ -73,27 +70,8 @@ pub fn replacements(views: &[ReplacementView], colour: bool) -> String {
     table::text(&head, lines, colour)
 }
 
-fn named(name: &str) -> Cell {
-    (harmless(name), Some(Tone::Heading))
-}
-
-fn plain(text: impl ToString) -> Cell {
-    (text.to_string(), None)
-}
-
-fn since(created: Option<Timestamp>, now: Timestamp) -> Cell {
-    plain(created.map(|created| age(created, now)).unwrap_or_default())
-}
-
 fn numbers(counts: CountsView) -> [Cell; 4] {
     [counts.desired, counts.updated, counts.ready, counts.available].map(plain)
-}
-
-/// What is to be said of something stands below it.
-fn write_notes(lines: &mut Vec<Line>, notes: &[String], colour: bool) {
-    for (index, note) in notes.iter().enumerate() {
-        lines.push(across(index + 1 == notes.len(), note, Tone::Warning, colour));
-    }
 }
 
 impl ApplicationView {
