@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 
 use super::manager::{binding_labels, nodes};
 use super::policies::{binding, not_by, policy};
-use super::{Action, ServiceAccount, quoted};
+use super::{Action, ServiceAccount, pools, quoted};
 use crate::kinds::{self, KindInfo, OwnKind};
-use crate::pool::NODE_POOL_LABEL;
 
 /// A policy with its binding, and the kind it is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,8 +17,8 @@ pub struct AuthorPolicy {
 }
 
 /// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, what the manager
-/// remembers of DaemonSets and OverridePolicies, NodePools and their applications; and those on what the manager itself may write.
-/// They always deny, and need no tenants.
+/// remembers of DaemonSets and OverridePolicies, NodePools and their applications, what nodes remember of pools; and those on what
+/// the manager itself may write. They always deny, and need no tenants.
 pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 12] {
     [
         pod_markers(),
@@ -29,11 +28,11 @@ pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 12] {
         statuses(manager),
         nodes(manager),
         binding_labels(manager),
-        node_pools(),
-        own_pool(),
-        applications(&kinds::YURT_APP_SET, "dapple-yurtappset-authors", &["spec"]),
-        applications(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-authors", &["spec"]),
-        applications(&kinds::REPLACEMENT, "dapple-replacement-authors", &["subject", "replacements"]),
+        pools::node_pools(),
+        pools::own_pool(),
+        pools::applications(&kinds::YURT_APP_SET, "dapple-yurtappset-authors", &["spec"]),
+        pools::applications(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-authors", &["spec"]),
+        pools::applications(&kinds::REPLACEMENT, "dapple-replacement-authors", &["subject", "replacements"]),
     ]
 }
 
@@ -165,56 +164,19 @@ fn override_policies() -> AuthorPolicy {
     author_policy(&kinds::OVERRIDE_POLICY, "dapple-overridepolicy-authors", json!([]), validations)
 }
 
-/// A NodePool decides what nodes have.
-fn node_pools() -> AuthorPolicy {
-    let patches = "authorizer.group('').resource('nodes').check('patch').allowed()";
-    let needs = "a NodePool decides what labels, annotations and taints nodes have, so whoever writes its spec needs permission to \
-                 patch nodes";
-    let message = format!("{} + request.userInfo.username + ' lacks it'", quoted(&format!("{needs}: ")));
-    let validations =
-        json!([{"expression": patches, "message": needs, "messageExpression": message, "reason": "Forbidden"}]);
-    author_policy(&kinds::NODE_POOL, "dapple-nodepool-authors", json!([]), validations)
-}
-
-/// A kubelet may change labels of its own node, and would get pods that are not meant for it in another pool.
-fn own_pool() -> AuthorPolicy {
-    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]);
-    let pool = |object: &str| format!("{object}.metadata.?labels[?{}]", quoted(NODE_POOL_LABEL));
-    let conditions = json!([{"name": "by-a-node", "expression": "'system:nodes' in request.userInfo.groups"}]);
-    let expression = format!("{} == {}", pool("object"), pool("oldObject"));
-    let said =
-        format!("a node may not change which pool it is in: its label {NODE_POOL_LABEL} is for others to change");
-    let validations = json!([{"expression": expression, "message": said, "reason": "Forbidden"}]);
-    let name = "dapple-pool-of-nodes";
-    let policy = policy(name, rules, conditions, json!([]), validations);
-    AuthorPolicy { crd: kinds::NODE_POOL.crd(), objects: [policy, binding(name, Action::Deny)] }
-}
-
-/// An application in pools, and what differs from pool to pool, decide which workloads there are, and what they run.
-fn applications(kind: &OwnKind, name: &str, fields: &[&str]) -> AuthorPolicy {
-    let validations: Vec<Value> = ["deployments", "statefulsets"]
-        .into_iter()
-        .map(|resource| {
-            let creates = format!(
-                "authorizer.group('apps').resource('{resource}').namespace(request.namespace).check('create').allowed()"
-            );
-            let needs = format!(
-                "a {} decides what workloads run in pools, so whoever writes its {} needs permission to create {resource}",
-                kind.at.kind,
-                fields.join(" or ")
-            );
-            validation(&creates, &needs)
-        })
-        .collect();
-    author_policy_of(kind, name, fields, json!([]), json!(validations))
-}
-
-fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
+/// A policy on who may write the spec.
+pub(super) fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
     author_policy_of(kind, name, &["spec"], variables, validations)
 }
 
 /// A policy on who may write these fields.
-fn author_policy_of(kind: &OwnKind, name: &str, fields: &[&str], variables: Value, validations: Value) -> AuthorPolicy {
+pub(super) fn author_policy_of(
+    kind: &OwnKind,
+    name: &str,
+    fields: &[&str],
+    variables: Value,
+    validations: Value,
+) -> AuthorPolicy {
     let KindInfo { group, version, plural, .. } = kind.at;
     let rules = json!([
         {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]},
@@ -227,7 +189,8 @@ fn author_policy_of(kind: &OwnKind, name: &str, fields: &[&str], variables: Valu
     AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
-fn validation(expression: &str, needs: &str) -> Value {
+/// That an expression is true of the sender, in the namespace.
+pub(super) fn validation(expression: &str, needs: &str) -> Value {
     let begin = quoted(&format!("{needs} in namespace "));
     let message = format!("{begin} + request.namespace + ': ' + request.userInfo.username + ' lacks it'");
     json!({"expression": expression, "message": needs, "messageExpression": message, "reason": "Forbidden"})

@@ -5,6 +5,7 @@
 mod authors;
 mod manager;
 mod policies;
+mod pools;
 
 use std::fmt;
 use std::str::FromStr;

@@ -13,6 +13,7 @@ pub(super) const NO_MORE: &str = "of nodes, dapple's manager changes labels that
 
 const POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
 const PREVIOUS: &str = "nodepool.openyurt.io/previous-attributes";
+const REPLACED: &str = "dapple.dev/pool-replaced";
 const LABEL: &str = "apps.openyurt.io/nodepool";
 
 fn object(version: &str, kind: &str, name: &str, rest: &Value) -> Value {
@@ -100,24 +101,79 @@ pub(super) async fn authors(cluster: &Cluster, client: &Client) {
     }
 }
 
+/// A kubelet, with the rights that Kubernetes gives it, chooses neither its pool nor what is undone on its node; nor does whoever may
+/// write statuses of nodes alone.
+async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
+    let admin = User::new(cluster, "root").await;
+    let kubelet = User::of(cluster, "system:node:two", &["system:nodes"]).await;
+    let taints = json!([{"key": "quarantine", "effect": "NoSchedule"}]);
+    let forged = json!({"labels": {"node-restriction.kubernetes.io/x": "a"}, "taints": taints});
+    let node = |annotations: Value| {
+        json!({"apiVersion": "v1", "kind": "Node", "spec": {"taints": taints},
+            "metadata": {"name": "two", "annotations": annotations, "labels": {LABEL: "a"}}})
+    };
+    let (no_move, no_memory) = (
+        ["a node may not change which pool it is in"],
+        ["a node may not say what pools have put on it or replaced there"],
+    );
+    for memory in [PREVIOUS, REPLACED] {
+        refused(kubelet.create("/api/v1/nodes", &node(json!({memory: forged.to_string()}))).await, &no_memory);
+    }
+    // It may register in a pool.
+    kubelet.create("/api/v1/nodes", &node(json!({}))).await.unwrap();
+    let path = "/api/v1/nodes/two";
+    let status = format!("{path}/status");
+    for way in [path, &status] {
+        for pool in [json!("b"), Value::Null] {
+            refused(kubelet.patch(way, &json!({"metadata": {"labels": {LABEL: pool}}})).await, &no_move);
+        }
+        for memory in [PREVIOUS, REPLACED] {
+            let said = json!({"metadata": {"annotations": {memory: forged.to_string()}}});
+            refused(kubelet.patch(way, &said).await, &no_memory);
+        }
+    }
+    // What else a kubelet may write is left to Kubernetes: by the status, labels and annotations too.
+    for (way, value) in [(path, "whole"), (&status, "status")] {
+        let says = json!({"example.com/seen": value});
+        let seen = json!({"metadata": {"labels": says, "annotations": says}});
+        let found = kubelet.patch(way, &seen).await.unwrap();
+        assert_eq!(found["metadata"]["labels"]["example.com/seen"], value);
+        assert_eq!(found["metadata"]["annotations"]["example.com/seen"], value);
+    }
+    let noted = json!({"metadata": {"annotations": {PREVIOUS: "{}"}}});
+    admin.patch(path, &noted).await.unwrap();
+    refused(kubelet.patch(&status, &json!({"metadata": {"annotations": {PREVIOUS: null}}})).await, &no_memory);
+
+    let statuses = json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
+    role(client, "patch-node-statuses", statuses).await;
+    bind(client, "nelly", "patch-node-statuses", None).await;
+    let nelly = User::new(cluster, "nelly").await;
+    nelly.patch(&status, &json!({"metadata": {"labels": {"example.com/seen": "again"}}})).await.unwrap();
+    let lacks = ["of a node through its status needs permission to patch nodes: nelly lacks it"];
+    let changes = [
+        json!({"metadata": {"labels": {LABEL: "b"}}}),
+        json!({"metadata": {"annotations": {PREVIOUS: forged.to_string()}}}),
+        json!({"metadata": {"annotations": {REPLACED: forged.to_string()}}}),
+    ];
+    for change in &changes {
+        refused(nelly.patch(&status, change).await, &lacks);
+    }
+    bind(client, "nelly", "patch-nodes", None).await;
+    for change in &changes {
+        nelly.patch(&format!("{status}?dryRun=All"), change).await.unwrap();
+    }
+    admin.delete(path).await.unwrap();
+}
+
 /// What is written to nodes for pools: a kubelet does not choose its pool, and the manager changes nothing that is not noted.
 pub(super) async fn nodes(cluster: &Cluster, client: &Client) {
+    memory_of_nodes(cluster, client).await;
     let admin = User::new(cluster, "root").await;
     let taints = json!([{"key": "own", "effect": "NoSchedule"}]);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "two", "labels": {"disk": "old", LABEL: "a"}},
         "spec": {"taints": taints}});
     admin.create("/api/v1/nodes", &node).await.unwrap();
     let path = "/api/v1/nodes/two";
-    let named = "system:node:two";
-    role(client, "patch-own-node", json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}])).await;
-    bind(client, named, "patch-own-node", None).await;
-    let kubelet = User::of(cluster, named, &["system:nodes"]).await;
-    for pool in [json!("b"), Value::Null] {
-        let moved = json!({"metadata": {"labels": {LABEL: pool}}});
-        refused(kubelet.patch(path, &moved).await, &["a node may not change which pool it is in"]);
-    }
-    kubelet.patch(path, &json!({"metadata": {"labels": {"example.com/seen": "yes"}}})).await.unwrap();
-
     let manager = User::new(cluster, MANAGER_USER).await;
     let noted = |keys: Value| keys.to_string();
     let edge = json!({"key": "edge", "effect": "NoSchedule"});
