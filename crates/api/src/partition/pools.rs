@@ -1,10 +1,10 @@
-//! Who may write NodePools, applications in pools, and what nodes remember of pools.
+//! Who may write NodePools, applications in pools, and what is remembered of both: on nodes, in revisions and in statuses.
 
 use serde_json::{Value, json};
 
-use super::authors::{AuthorPolicy, author_policy, author_policy_of, validation};
+use super::authors::{AuthorPolicy, author_policy, author_policy_of, revisions_of, statuses_of, validation};
 use super::policies::{binding, policy};
-use super::{Action, quoted};
+use super::{Action, ServiceAccount, quoted};
 use crate::kinds::{self, OwnKind};
 use crate::pool::{NODE_POOL_LABEL, PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES};
 
@@ -82,6 +82,28 @@ pub(super) fn applications(kind: &OwnKind, name: &str, fields: &[&str]) -> Autho
         validation(&creates(resource), &needs)
     });
     author_policy_of(kind, name, fields, json!([]), json!(validations))
+}
+
+/// A revision says what runs in pools whose turn has not come, in those that join and where a workload is missing, and in all of
+/// them after going back.
+pub(super) fn revisions(kind: &OwnKind, name: &str, manager: &ServiceAccount) -> AuthorPolicy {
+    let needs = remembered(kind, "a ControllerRevision", "one");
+    revisions_of(kind, name, manager, &needs, &WORKLOADS.map(creates))
+}
+
+/// The status says which of its revisions pools have and start with, and at which one a rollout has stopped.
+pub(super) fn statuses(kind: &OwnKind, name: &str, manager: &ServiceAccount) -> AuthorPolicy {
+    let needs = remembered(kind, "the status", "it");
+    statuses_of(kind, name, manager, &needs, &WORKLOADS.map(creates))
+}
+
+/// What writing something needs by which an application is remembered.
+fn remembered(kind: &OwnKind, what: &str, it: &str) -> String {
+    let (application, workloads) = (kind.at.kind, WORKLOADS.join(" and "));
+    format!(
+        "{what} of a {application} says what workloads run in pools, so whoever writes {it} needs permission to update that \
+         {application} and to create {workloads}"
+    )
 }
 
 /// Whether the sender may create workloads of a kind in the namespace.

@@ -4,6 +4,7 @@ use dapple_testbed::Cluster;
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::{REVISIONS, revision};
 use crate::support::{MANAGER_USER, eventually};
 use crate::users::{User, bind, refused, role};
 
@@ -98,6 +99,69 @@ pub(super) async fn authors(cluster: &Cluster, client: &Client) {
         };
         refused(half.patch(&path, &change).await, &lacks);
         half.delete(&path).await.unwrap();
+    }
+}
+
+/// Whoever may write revisions and statuses, and no application, would decide what runs in pools; and so would whoever may update
+/// the application, but make no workloads.
+pub(super) async fn memory_of_applications(cluster: &Cluster, client: &Client) {
+    let may = |resource: &str, verb: &str| json!({"apiGroups": ["apps.openyurt.io"], "resources": [resource], "verbs": [verb]});
+    let statuses = json!([may("yurtappsets/status", "patch"), may("yurtappdaemons/status", "patch")]);
+    role(client, "forge-statuses", statuses).await;
+    role(client, "update-applications", json!([may("yurtappsets", "update"), may("yurtappdaemons", "patch")])).await;
+    // Mallory may write revisions already.
+    for (user, roles) in [
+        ("mallory", &["forge-statuses"][..]),
+        ("erin", &["forge", "forge-statuses", "update-applications"]),
+        ("sam", &["forge", "forge-statuses", "create-workloads"]),
+        ("dave", &["forge"]),
+    ] {
+        for role in roles {
+            bind(client, user, role, Some("default")).await;
+        }
+    }
+    let user = |name| User::new(cluster, name);
+    let (forger, updates, creates) = (user("mallory").await, user("erin").await, user("sam").await);
+    let (deploys, manager) = (user("dave").await, user(MANAGER_USER).await);
+    let [set, daemon, _] = applications();
+    for (kind, plural, says) in [set, daemon] {
+        let all = format!("/apis/apps.openyurt.io/v1alpha1/namespaces/default/{plural}");
+        let made = deploys.create(&all, &object("v1alpha1", kind, "kept", &says)).await.unwrap();
+        let said = format!("a ControllerRevision of a {kind} says what workloads run in pools");
+        let forged = revision(&format!("{plural}-a"), Some(&made));
+        eventually(&format!("the policy on revisions of {plural} is in effect"), || async {
+            let answer = forger.would_create(REVISIONS, &forged).await.err().unwrap_or_default();
+            if answer.contains(&said) { Ok(()) } else { Err(answer) }
+        })
+        .await;
+        for (user, name) in [(&forger, "mallory"), (&updates, "erin"), (&creates, "sam")] {
+            let lacks = format!("{name} lacks it");
+            refused(user.create(REVISIONS, &forged).await, &[&said, &lacks]);
+        }
+        deploys.create(REVISIONS, &forged).await.unwrap();
+        let path = format!("{REVISIONS}/{plural}-a");
+        // Neither a number that nothing comes after, nor another content, nor another owner, nor another one of its name.
+        for change in [
+            json!({"revision": 1_i64 << 53}),
+            json!({"metadata": {"labels": {"seen": "yes"}}}),
+            json!({"metadata": {"ownerReferences": null}}),
+        ] {
+            refused(forger.patch(&path, &change).await, &["mallory lacks it"]);
+        }
+        forger.delete(&path).await.unwrap();
+        refused(forger.create(REVISIONS, &forged).await, &[&said, "mallory lacks it"]);
+        manager.create(REVISIONS, &forged).await.unwrap();
+
+        let status = format!("{all}/kept/status");
+        let said = format!("the status of a {kind} says what workloads run in pools");
+        let change = json!({"status": {"currentRevision": format!("{plural}-a")}});
+        for (user, name) in [(&forger, "mallory"), (&updates, "erin"), (&creates, "sam")] {
+            let lacks = format!("{name} lacks it");
+            refused(user.patch(&status, &change).await, &[&said, &lacks]);
+        }
+        deploys.patch(&status, &change).await.unwrap();
+        manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
+        deploys.delete(&format!("{all}/kept")).await.unwrap();
     }
 }
 
