@@ -293,7 +293,7 @@ mod tests {
             });
             assert_eq!(rule(of_revisions)["operations"], json!(["CREATE", "UPDATE"]), "{name}");
             let mut guarded = vec![of_revisions];
-            // What OverridePolicies say of themselves decides nothing.
+            // There is no policy on the status of OverridePolicies.
             if kind.at != kinds::OVERRIDE_POLICY.at {
                 guarded.push(spec_of(&|spec| rule(spec)["resources"] == json!([format!("{plural}/status")])));
             }

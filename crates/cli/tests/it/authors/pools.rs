@@ -185,9 +185,8 @@ async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
     }
     // It may register in a pool.
     kubelet.create("/api/v1/nodes", &node(json!({}))).await.unwrap();
-    let path = "/api/v1/nodes/two";
-    let status = format!("{path}/status");
-    for way in [path, &status] {
+    let (path, status) = ("/api/v1/nodes/two", "/api/v1/nodes/two/status");
+    for way in [path, status] {
         for pool in [json!("b"), Value::Null] {
             refused(kubelet.patch(way, &json!({"metadata": {"labels": {LABEL: pool}}})).await, &no_move);
         }
@@ -197,7 +196,7 @@ async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
         }
     }
     // What else a kubelet may write is left to Kubernetes: by the status, labels and annotations too.
-    for (way, value) in [(path, "whole"), (&status, "status")] {
+    for (way, value) in [(path, "whole"), (status, "status")] {
         let says = json!({"example.com/seen": value});
         let seen = json!({"metadata": {"labels": says, "annotations": says}});
         let found = kubelet.patch(way, &seen).await.unwrap();
@@ -206,13 +205,13 @@ async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
     }
     let noted = json!({"metadata": {"annotations": {PREVIOUS: "{}"}}});
     admin.patch(path, &noted).await.unwrap();
-    refused(kubelet.patch(&status, &json!({"metadata": {"annotations": {PREVIOUS: null}}})).await, &no_memory);
+    refused(kubelet.patch(status, &json!({"metadata": {"annotations": {PREVIOUS: null}}})).await, &no_memory);
 
     let statuses = json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
     role(client, "patch-node-statuses", statuses).await;
     bind(client, "nelly", "patch-node-statuses", None).await;
     let nelly = User::new(cluster, "nelly").await;
-    nelly.patch(&status, &json!({"metadata": {"labels": {"example.com/seen": "again"}}})).await.unwrap();
+    nelly.patch(status, &json!({"metadata": {"labels": {"example.com/seen": "again"}}})).await.unwrap();
     let lacks = ["of a node through its status needs permission to patch nodes: nelly lacks it"];
     let changes = [
         json!({"metadata": {"labels": {LABEL: "b"}}}),
@@ -220,7 +219,7 @@ async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
         json!({"metadata": {"annotations": {REPLACED: forged.to_string()}}}),
     ];
     for change in &changes {
-        refused(nelly.patch(&status, change).await, &lacks);
+        refused(nelly.patch(status, change).await, &lacks);
     }
     bind(client, "nelly", "patch-nodes", None).await;
     for change in &changes {
