@@ -90,7 +90,8 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, recalled: 
         return Situation::Unknown(text);
     }
     let known = io.workloads(kind).find(Workload::BY_OWNER, uid);
-    let revisions = io.revisions.find(Revision::BY_OWNER, uid);
+    let mut revisions = io.revisions.find(Revision::BY_OWNER, uid);
+    revisions.retain(|revision| revision.is_of(S::KIND, &kept.meta));
     let are_seen = known.iter().all(|workload| io.workloads(kind).caught_up(&workload.meta.key))
         && revisions.iter().all(|revision| io.revisions.caught_up(&revision.meta.key));
     if !are_seen || !io.applications.caught_up(&kept.meta.key) {
