@@ -144,15 +144,15 @@ pub(super) fn waits_for(seat: &Seat) -> String {
 }
 
 fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
-    if seat.is_left_alone {
-        return "its NodePool is gone while nodes carry its label, or cannot be read: nothing is changed in it"
-            .to_owned();
-    }
     if let Some(Err(error)) = &seat.rendered {
         return error.to_string();
     }
     if let Some(reason) = facts.refused.get(&seat.pool) {
-        return format!("refused: {reason}");
+        return reason.clone();
+    }
+    if seat.is_left_alone {
+        return "its NodePool is gone while nodes carry its label, or cannot be read: nothing is changed in it"
+            .to_owned();
     }
     if !seat.difference.fixed.is_empty() {
         return format!(
