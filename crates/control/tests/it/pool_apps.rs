@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 use crate::support::{Manager, cluster, eventually, manager};
 
+mod refused;
+
 const POOL: &str = "apps.openyurt.io/pool-name";
 /// Pods with this annotation never turn ready.
 const READINESS: &str = "testbed.dapple.dev/readiness";
