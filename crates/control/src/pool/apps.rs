@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dapple_api::kinds::{NATIVE_DEPLOYMENT, NATIVE_STATEFUL_SET};
 use dapple_plan::pool::application::{Action, Decision, Facts, decide};
+use dapple_plan::pool::report::tell_refused;
 use jiff::Timestamp;
 use tracing::warn;
 
@@ -175,7 +176,7 @@ impl<S: ApplicationSpec> Applications<S> {
         view.failures.extend(learn::unreadable(&memory.targets));
         view.failures.extend(memory.failed.told());
         self.io.counted.note(S::CONTROLLER, &kept.meta.key, Some(metrics::Numbers::of(&decision)));
-        self.act(kept, &mut view, &decision, memory, now).await
+        self.act(kept, &mut view, decision, memory, now).await
     }
 
     /// Does what was decided, and tells of it. When to look again.
@@ -183,25 +184,26 @@ impl<S: ApplicationSpec> Applications<S> {
         &self,
         kept: &Kept<S>,
         view: &mut View,
-        decision: &Decision,
+        mut decision: Decision,
         memory: &mut Memory,
         now: Timestamp,
     ) -> Result<Ended, kube::Error> {
         if decision.must_be_stored_first {
-            match tell::tell(&self.io, kept, view, decision, memory, now).await? {
+            match tell::tell(&self.io, kept, view, &decision, memory, now).await? {
                 Told::All => {}
                 Told::Later(rest) => return Ok(Ended::Again(rest)),
                 Told::Changed => return Ok(Ended::Failed),
             }
         }
-        let are_all_done = execute::execute(&self.io, kept, view, decision, memory, now).await?;
-        self.report(kept, decision);
-        revise::drop_surplus(&self.io, kept, view, decision, memory, now).await?;
-        let of_others = self.tell_replacements(view, decision, memory, now).await?;
+        let are_all_done = execute::execute(&self.io, kept, view, &decision, memory, now).await?;
+        tell_refused(&mut decision.status, |pool| memory.refused.get(pool).map(|refusal| refusal.reason.as_str()));
+        self.report(kept, &decision);
+        revise::drop_surplus(&self.io, kept, view, &decision, memory, now).await?;
+        let of_others = self.tell_replacements(view, &decision, memory, now).await?;
         let told = if decision.must_be_stored_first {
             Told::All
         } else {
-            tell::tell(&self.io, kept, view, decision, memory, now).await?
+            tell::tell(&self.io, kept, view, &decision, memory, now).await?
         };
         let later = [told.later(), of_others, (!are_all_done).then_some(PACE)].into_iter().flatten().min();
         if let Some(later) = later {

@@ -181,6 +181,17 @@ fn shorten(pools: &mut [PoolStatus]) {
     }
 }
 
+/// Has a status say which writes were refused since it was decided, with the reasons by pool. Else it would say at each try that such a
+/// pool waits for its turn, and a moment later that it failed.
+pub fn tell_refused<'a>(status: &mut ApplicationStatus, reason: impl Fn(&str) -> Option<&'a str>) {
+    for pool in status.pools.iter_mut().filter(|pool| pool.state == PoolState::Waiting) {
+        if let Some(reason) = reason(&pool.name) {
+            pool.state = PoolState::Failed;
+            pool.message = short(reason.to_owned(), LONGEST_MESSAGE);
+        }
+    }
+}
+
 fn short(text: String, longest: usize) -> String {
     if text.chars().count() <= longest {
         return text;
@@ -296,5 +307,27 @@ pub fn condition(found: Found, generation: Option<i64>, before: &[Condition], no
         message,
         observed_generation: generation,
         last_transition_time: known.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waited_for_what_was_refused_has_failed() {
+        let pool = |name: &str, state| PoolStatus { name: name.to_owned(), state, ..PoolStatus::default() };
+        let pools = vec![
+            pool("refused", PoolState::Waiting),
+            pool("leaving", PoolState::Leaving),
+            pool("waiting", PoolState::Waiting),
+        ];
+        let mut status = ApplicationStatus { pools, ..ApplicationStatus::default() };
+        let long = "refused: ".to_owned() + &"not here ".repeat(40);
+        tell_refused(&mut status, |name| (name != "waiting").then_some(long.as_str()));
+        let states: Vec<PoolState> = status.pools.iter().map(|pool| pool.state).collect();
+        assert_eq!(states, [PoolState::Failed, PoolState::Leaving, PoolState::Waiting]);
+        assert_eq!(status.pools[0].message, short(long.clone(), LONGEST_MESSAGE), "as the next look says it");
+        assert!(status.pools[1..].iter().all(|pool| pool.message.is_empty()));
     }
 }
