@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// The manager's rights, and no others.
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+pub(crate) const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
 
 /// The shared cluster, with our CRDs.
 pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
