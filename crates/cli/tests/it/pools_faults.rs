@@ -323,7 +323,11 @@ async fn the_one_that_answers_is_frozen(hooked: &Hooked, web: &Web<'_>, proxy: &
     web.have(2, IMAGE, "web:2").await;
     label_all(hooked, "frozen");
     assert_eq!(web.count("/metadata/labels/note", "frozen").await, POOLS.len());
-    assert_eq!(web.count(IMAGE, "web:2").await, 2, "half of them have it, as before");
+    let (have, status) = (web.count(IMAGE, "web:2").await, web.status().await);
+    let is_whole = |pool: &&Value| pool["state"] == "Done" && pool["revision"] == status["updateRevision"];
+    let done = status["pools"].as_array().unwrap().iter().filter(is_whole).count();
+    // On a slow machine the first half may be done by now: only then the other half has its turn.
+    assert!(have == 2 || have > 2 && done >= 2, "{have} of them have it, and {done} are done with it: {status}");
     web.is_done().await;
     assert_eq!(web.count(IMAGE, "web:2").await, POOLS.len());
     label_all(hooked, "frozen-still");

@@ -57,6 +57,12 @@ async fn delete_pool(site: &Site, pool: &str) {
     .await;
 }
 
+/// Puts a node into a pool, or takes it out.
+async fn put(site: &Site, node: &str, pool: Option<&str>) {
+    let labels = json!({"metadata": {"labels": {"apps.openyurt.io/nodepool": pool}}});
+    site.patch("v1", "Node", node, labels).await;
+}
+
 /// One that is not selected stays for a time of grace.
 async fn one_is_not_selected(app: &App<'_>, before: &Standing) {
     let pool = &app.site.pools[0];
@@ -88,11 +94,7 @@ async fn one_is_deleted(app: &App<'_>, before: &Standing) {
 /// A pool without nodes keeps its workload, and nodes that leave keep their pods.
 async fn one_is_emptied(app: &App<'_>, before: &Standing) {
     let pool = &app.site.pools[2];
-    let put = async |pool: Option<&str>, node: &str| {
-        let labels = json!({"metadata": {"labels": {"apps.openyurt.io/nodepool": pool}}});
-        app.site.patch("v1", "Node", node, labels).await;
-    };
-    put(None, &Site::node(pool)).await;
+    put(app.site, &Site::node(pool), None).await;
     eventually("the pool is told to be empty", || async {
         let found = app.site.api(NODE_POOL.0, NODE_POOL.1).get(pool).await.map_err(|error| error.to_string())?;
         let nodes = found.data["status"]["nodes"].as_array().map_or(0, Vec::len);
@@ -101,7 +103,7 @@ async fn one_is_emptied(app: &App<'_>, before: &Standing) {
     .await;
     is_seen(app, 8).await;
     assert_eq!(app.standing().await, *before, "nobody is evicted");
-    put(Some(pool), &Site::node(pool)).await;
+    put(app.site, &Site::node(pool), Some(pool)).await;
     is_as_before(app, before).await;
 }
 
@@ -234,6 +236,15 @@ async fn pools_of_another_product_are_read(app: &App<'_>, before: &Standing) {
     site.select(&site.pools[0], false).await;
     app.is_in(POOLS).await;
     assert!(!app.workloads().await.contains_key(&site.pools[0]));
+    // One whose NodePool is gone goes once no node carries its label any more. That is looked for every half minute.
+    let gone = &site.pools[4];
+    delete_pool(site, gone).await;
+    let message = app.says("Synced", "PoolsFailed").await;
+    assert!(message.contains(gone.as_str()), "{message}");
+    assert!(app.workloads().await.contains_key(gone), "its node carries its label");
+    put(site, &Site::node(gone), None).await;
+    app.is_in(POOLS - 1).await;
+    assert!(!app.workloads().await.contains_key(gone));
     manager.end().await;
 }
 
