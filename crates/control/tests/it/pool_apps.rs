@@ -21,6 +21,7 @@
 
 use std::time::Duration;
 
+use dapple_api::pool::{POOL_REVISION_LABEL, RENDERED};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -135,30 +136,42 @@ async fn the_pod_that_keeps_a_fix_out_is_named() {
     site.is_done(kind).await;
 }
 
-/// Somebody who writes as often as dapple does, such as another product's controller, is named, and given way to.
-#[tokio::test(flavor = "multi_thread")]
-async fn whoever_keeps_changing_a_workload_is_named_and_given_way_to() {
-    let (site, _manager) = Site::new("pool-fight", 1).await;
-    let (ours, kind) = ("apps.openyurt.io/v1alpha1", "YurtAppSet");
-    site.create(ours, kind, site.application(kind, "Deployment", "web:1")).await;
-    site.is_done(kind).await;
-    let workload = site.workloads("Deployment").await[&site.pools[0]].clone();
-    let name = workload["metadata"]["name"].as_str().unwrap();
-    let deployments = site.api("apps/v1", "Deployment");
-    let containers = json!([{"name": "web", "image": "foreign:1"}]);
-    let foreign = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+/// Writes as somebody else until that is given way to.
+async fn fight(app: &App<'_>, pool: &str, foreign: &Value) {
+    let name = app.workloads().await[pool]["metadata"]["name"].as_str().unwrap().to_owned();
+    let deployments = app.site.api("apps/v1", "Deployment");
     let as_other = PatchParams { field_manager: Some("yurt-manager".to_owned()), ..PatchParams::default() };
-    let message = eventually("it is given way to", || async {
-        let written = deployments.patch(name, &as_other, &Patch::Strategic(&foreign)).await;
+    let told = eventually(&format!("in {pool} it is given way to"), || async {
+        let written = deployments.patch(&name, &as_other, &Patch::Strategic(foreign)).await;
         written.map_err(|error| error.to_string())?;
-        let pool = site.status(kind).await["pools"][0].clone();
-        let message = pool["message"].as_str().unwrap_or_default().to_owned();
-        if message.starts_with("yurt-manager keeps changing") { Ok(message) } else { Err(pool.to_string()) }
+        let status = app.status().await;
+        let mut pools = status["pools"].as_array().into_iter().flatten();
+        let told = pools.find(|told| told["name"] == pool).cloned().unwrap_or_default();
+        let message = told["message"].as_str().unwrap_or_default();
+        if message.starts_with("yurt-manager keeps changing") { Ok(told) } else { Err(told.to_string()) }
     })
     .await;
+    let message = told["message"].as_str().unwrap();
     assert!(message.contains("spec.template.spec.containers[name=web].image"), "{message}");
+    let repairs = told["repairs"].as_array().map_or(0, Vec::len);
+    assert!((1..=3).contains(&repairs), "{told}");
+}
+
+/// Somebody who writes as often as dapple does, such as another product's controller, is named, and given way to. One pool is
+/// changed by somebody who leaves the rest as it is, another by one who writes all of it anew, without what dapple noted.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_keeps_changing_a_workload_is_named_and_given_way_to() {
+    let (site, _manager) = Site::new("pool-fight", 2).await;
+    let app = App { site: &site, name: "web".to_owned(), kind: "YurtAppSet", workload: "Deployment" };
+    app.create(app.said("web:1")).await;
+    app.is_done().await;
+    let containers = json!([{"name": "web", "image": "foreign:1"}]);
+    let foreign = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let mut anew = foreign.clone();
+    anew["metadata"] = json!({"annotations": {RENDERED: null}, "labels": {POOL_REVISION_LABEL: null}});
+    tokio::join!(fight(&app, &site.pools[0], &foreign), fight(&app, &site.pools[1], &anew));
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(site.with("foreign:1").await.len(), 1, "nothing is put right any more");
+    assert_eq!(app.with("foreign:1").await.len(), 2, "nothing is put right any more");
 }
 
 /// A version whose pods never turn ready reaches one of twenty pools, whoever leads; a fix goes there first.
