@@ -3,7 +3,7 @@
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use super::Site;
+use super::site::Site;
 use crate::support::{allow, eventually, forbid, is_forbidden};
 
 const OURS: &str = "apps.openyurt.io/v1alpha1";
