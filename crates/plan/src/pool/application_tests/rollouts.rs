@@ -1,0 +1,112 @@
+//! Rollouts over pools that are well, fall ill, or may have been changed.
+
+use dapple_api::pool::LEAVING_SINCE;
+
+use super::*;
+
+#[test]
+fn it_is_made_in_every_pool_and_then_falls_silent() {
+    let mut cluster = settled(20);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+    let status = cluster.status.clone();
+    assert_eq!(cluster.look(), []);
+    assert_eq!(cluster.status, status, "and the status says the same");
+    assert_eq!((status.pool_count, status.available_pools, status.updated_pools), (20, 20, 20));
+}
+
+#[test]
+fn a_change_comes_to_one_pool_first_and_then_to_a_tenth_of_them() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.pass(15, good);
+    cluster.look();
+    assert_eq!(cluster.with("c:2").len(), 3);
+    cluster.run(60, good);
+    assert_eq!(cluster.with("c:2").len(), 20);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+    assert_eq!(cluster.look(), []);
+}
+
+#[test]
+fn a_bad_image_reaches_one_pool_and_a_fix_goes_there_first() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.run(5, bad_two);
+    cluster.pass(600, bad_two);
+    cluster.run(5, bad_two);
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    assert!(cluster.status.stopped.is_some());
+    let old = cluster.status.current_revision.clone();
+    // One that is gone comes back as it was.
+    cluster.workloads.retain(|workload| workload["metadata"]["labels"]["apps.openyurt.io/pool-name"] != "p07");
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    assert_eq!(cluster.with("c:1").len(), 19);
+    assert_eq!(cluster.status.current_revision, old);
+    cluster.pass(15, bad_two);
+    cluster.say("c:3", 1);
+    cluster.look();
+    assert_eq!(cluster.with("c:3"), ["p00"]);
+    cluster.run(60, bad_two);
+    assert_eq!(cluster.with("c:3").len(), 20);
+    assert_eq!(cluster.status.stopped, None);
+}
+
+#[test]
+fn a_stopped_rollout_goes_on_when_somebody_says_so_and_not_by_itself() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.look();
+    cluster.pass(600, bad_two);
+    cluster.look();
+    assert!(cluster.status.stopped.is_some());
+    cluster.run(10, good);
+    assert_eq!(cluster.with("c:2").len(), 1, "it is well again, and still stopped");
+    cluster.resumed = Some(cluster.now);
+    cluster.run(30, good);
+    assert_eq!(cluster.with("c:2").len(), 5);
+}
+
+#[test]
+fn a_version_that_takes_every_pool_down_stays_where_it_is() {
+    let mut cluster = settled(20);
+    cluster.say("c:2", 1);
+    cluster.run(100, harmful_two);
+    assert!(cluster.with("c:2").len() <= 3, "{:?}", cluster.with("c:2"));
+}
+
+#[test]
+fn a_pool_whose_node_pool_is_gone_is_left_alone_and_counts_as_before() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.run(1, bad_two);
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.left_alone.insert(cluster.pools.remove(0));
+    cluster.run(10, bad_two);
+    assert!(cluster.with("c:2").is_empty(), "the one that is down still uses the budget up");
+    assert_eq!((cluster.workloads.len(), cluster.state("p00")), (5, State::Failed));
+    assert!(cluster.workload("p00")["metadata"]["annotations"][LEAVING_SINCE].is_null());
+    cluster.run(60, good);
+    assert_eq!(cluster.with("c:2").len(), 4, "it is well again");
+}
+
+#[test]
+fn a_pool_that_may_have_been_changed_counts_and_goes_first() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    // It was written, and nobody knows what came of it; then another order is asked for.
+    cluster.in_doubt.insert("p00".to_owned());
+    cluster.rules.order = vec!["p03".to_owned()];
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"]);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00"], "its part of the budget is used up");
+    cluster.in_doubt.clear();
+    cluster.pass(15, good);
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00", "p03"]);
+}
