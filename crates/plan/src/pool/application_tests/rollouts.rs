@@ -110,3 +110,23 @@ fn a_pool_that_may_have_been_changed_counts_and_goes_first() {
     cluster.look();
     assert_eq!(cluster.with("c:2"), ["p00", "p03"]);
 }
+
+#[test]
+fn the_end_of_a_pause_in_the_template_comes_to_one_pool_after_another() {
+    let mut cluster = settled(5);
+    let containers = json!([{"name": "c", "image": "c:2"}]);
+    let patch = json!({"spec": {"paused": true, "template": {"spec": {"containers": containers}}}});
+    let pools = cluster.pools.iter().map(|pool| json!({"name": pool, "replicas": 1, "patch": patch}));
+    cluster.version = set(json!(pools.collect::<Vec<_>>())).1;
+    cluster.run(20, good);
+    let paused = |cluster: &Cluster| cluster.workloads.iter().filter(|known| known["spec"]["paused"] == true).count();
+    assert_eq!((cluster.with("c:2").len(), paused(&cluster)), (5, 5), "they wait for a word");
+    cluster.say("c:2", 1);
+    for _ in 0..2 {
+        cluster.look();
+        assert_eq!(paused(&cluster), 4, "each would make its pods anew");
+    }
+    cluster.run(20, good);
+    assert_eq!(paused(&cluster), 0);
+    assert_eq!(cluster.look(), []);
+}
