@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::super::change::Changed;
 use super::super::health::health;
+use super::super::revision::Revision;
 use super::super::rollout::PoolState;
 use super::{DEADLINE, Existing, Facts, SETTLED, Seat};
 use crate::mutant::{Mutant, is_on};
@@ -43,10 +44,39 @@ pub(super) fn observe(seat: &mut Seat, existing: &Existing, before: Option<&Pool
 
 /// Whether a workload names a revision that is newer than the last one that was rolled out whole.
 fn names_unfinished(existing: &Existing, facts: &Facts<'_>) -> bool {
-    let number = |name: &str| facts.revisions.iter().find(|known| known.name == name).map(|known| known.number);
-    let whole = facts.status.current_revision.as_deref().and_then(number);
-    let own = existing.label(POOL_REVISION_LABEL).and_then(number);
+    let whole = whole(facts).map(|known| known.number);
+    let own = existing.label(POOL_REVISION_LABEL).and_then(|name| revision(name, facts)).map(|known| known.number);
     whole.is_some() && own > whole
+}
+
+/// A revision by its name.
+fn revision<'a>(name: &str, facts: &Facts<'a>) -> Option<&'a Revision> {
+    facts.revisions.iter().find(|known| known.name == name)
+}
+
+/// The last revision that was rolled out whole, as the status says.
+fn whole<'a>(facts: &Facts<'a>) -> Option<&'a Revision> {
+    facts.status.current_revision.as_deref().and_then(|name| revision(name, facts))
+}
+
+/// Whether the rollout that changed a pool last has never come to all pools.
+fn is_of_unfinished(seat: &Seat, changed: Changed, facts: &Facts<'_>) -> bool {
+    let existing = seat.workload.and_then(|place| facts.workloads.get(place));
+    let own = existing.and_then(|existing| existing.label(POOL_REVISION_LABEL)).and_then(|name| revision(name, facts));
+    is_beyond(&seat.pool, (changed.rollout, own), facts)
+}
+
+/// Whether a pool has something that was never rolled out whole: by the number of the rollout, or by what the revision says that its
+/// workload names, since whoever goes back to a revision gives it another number.
+fn is_beyond(pool: &str, (number, own): (i64, Option<&Revision>), facts: &Facts<'_>) -> bool {
+    let Some(whole) = whole(facts) else { return true };
+    let given = |revision: &Revision| {
+        let version = facts.renderings.version_for(revision, facts.version)?;
+        let rendered = facts.renderings.render(facts.application, &version, pool, &[]).ok()?;
+        Some(rendered.hash)
+    };
+    // What is not known counts.
+    number > whole.number || own.is_none_or(|own| own.name != whole.name && given(own) != given(whole))
 }
 
 /// Whether a workload makes no pods anew by itself.
@@ -76,14 +106,18 @@ pub(in crate::pool) fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     // this one has begun with.
     let is_changed = is_of_this || seat.is_in_change && was_available;
     let is_changed = is_changed && (seat.is_in_change || !is_on(Mutant::PoolsDownUncounted));
+    let is_due = seat.difference.concerns_pods() && is_writable(seat, facts);
+    // One that fell ill after its rollout had come to all pools is not what a newer one is to mend.
+    let is_unwell = is_due && !is_changed && was_available && !seat.health.is_available;
+    let is_broken = is_unwell && seat.changed.is_some_and(|changed| is_of_unfinished(seat, changed, facts));
     PoolState {
         name: seat.pool.clone(),
-        is_due: seat.difference.concerns_pods() && is_writable(seat, facts),
+        is_due,
         is_changed: is_changed || is_in_doubt,
         is_done: seat.is_done && !is_in_doubt,
         is_available: seat.health.is_available,
         was_available,
-        is_broken: !is_changed && was_available && !seat.health.is_available,
+        is_broken,
         // A newer change goes on where the last one was stopped.
         is_overdue: seat.is_late && is_of_this && !is_on(Mutant::PoolStopForgotten),
     }

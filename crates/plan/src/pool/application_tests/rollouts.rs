@@ -1,6 +1,6 @@
 //! Rollouts over pools that are well, fall ill, or may have been changed.
 
-use dapple_api::pool::LEAVING_SINCE;
+use dapple_api::pool::{LEAVING_SINCE, Max};
 
 use super::*;
 
@@ -128,5 +128,58 @@ fn the_end_of_a_pause_in_the_template_comes_to_one_pool_after_another() {
     }
     cluster.run(20, good);
     assert_eq!(paused(&cluster), 0);
+    assert_eq!(cluster.look(), []);
+}
+
+/// The pods of a pool are down, and stay so.
+fn is_offline(cluster: &mut Cluster, pool: &str) {
+    let desired = declared_replicas(cluster.workload(pool));
+    let generation = cluster.workload(pool)["metadata"]["generation"].clone();
+    cluster.workload(pool)["status"] = json!({"observedGeneration": generation, "replicas": desired, "updatedReplicas": desired,
+        "readyReplicas": 0, "availableReplicas": 0});
+}
+
+#[test]
+fn a_pool_that_fell_ill_after_a_rollout_came_to_all_pools_comes_last_in_the_next() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.run(20, good);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+    cluster.say("c:3", 1);
+    for _ in 0..30 {
+        is_offline(&mut cluster, "p01");
+        cluster.look();
+        let changed = cluster.with("c:3");
+        assert!(!changed.contains(&"p01") || changed.len() == 5, "{changed:?}");
+        cluster.pass(15, good);
+    }
+    assert_eq!(cluster.with("c:3").len(), 5);
+}
+
+#[test]
+fn who_goes_back_mends_first_what_the_rollout_broke() {
+    let mut cluster = settled(6);
+    cluster.rules.max = Some(Max::Pools(2));
+    cluster.say("c:2", 1);
+    for _ in 0..10 {
+        if cluster.with("c:2").len() < 4 {
+            cluster.look();
+            cluster.pass(15, good);
+        }
+    }
+    assert_eq!(cluster.with("c:2"), ["p00", "p01", "p02", "p03"]);
+    // Two are done, and then one of them falls ill. All had this before: its revision gets another number.
+    cluster.rules.max = Some(Max::Pools(1));
+    cluster.say("c:1", 1);
+    for _ in 0..30 {
+        if cluster.with("c:2").contains(&"p01") {
+            is_offline(&mut cluster, "p01");
+        }
+        cluster.look();
+        let left = cluster.with("c:2");
+        assert!(left.contains(&"p00") || !left.contains(&"p01"), "{left:?}");
+        cluster.pass(15, good);
+    }
+    assert_eq!(cluster.with("c:1").len(), 6);
     assert_eq!(cluster.look(), []);
 }

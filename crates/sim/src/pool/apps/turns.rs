@@ -170,7 +170,7 @@ impl Workloads {
         }
     }
 
-    /// A newer change goes first to pools that an older one broke.
+    /// A newer change goes first to pools that one broke which never came to all.
     fn is_in_order(&self, own: &Seen, round: &Round<'_>, write: &Write<'_>) -> Result<(), String> {
         let is_due = |seen: &Seen| {
             let has = stored(&seen.object);
@@ -178,7 +178,9 @@ impl Workloads {
         };
         let is_broken = |seen: &&Seen| {
             let is_older = |turn: &Turn| {
-                turn.is_start && turn.was_available && turn.rollout < round.number && write.knows(turn.at)
+                let is_unfinished = round.app.whole.is_none_or(|whole| turn.rollout > whole);
+                let is_known = write.knows(turn.at);
+                turn.is_start && turn.was_available && turn.rollout < round.number && is_unfinished && is_known
             };
             let is_there = !round.app.is_daemon || round.known.has_pool(&seen.pool, write);
             seen.turn.as_ref().is_some_and(is_older)

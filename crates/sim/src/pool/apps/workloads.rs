@@ -190,7 +190,7 @@ impl Workloads {
 }
 
 /// The number of an application's revision of this name; zero if it is not there.
-fn number_of(server: &Server, app: &str, name: &str) -> i64 {
+pub(super) fn number_of(server: &Server, app: &str, name: &str) -> i64 {
     let is_it = |known: &&Arc<Value>| {
         known["metadata"]["name"] == name && controller_of(known).is_some_and(|owner| owner["uid"] == app)
     };
