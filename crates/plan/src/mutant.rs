@@ -167,6 +167,8 @@ mutants! {
     FirstPoolNotAlone,
     /// A pool that a rollout has changed does not count once it is done, whatever becomes of it.
     PoolsDownUncounted,
+    /// A pool that was well before a change did it no good counts as one that never was, once another change has reached it.
+    ChangedTwiceForgotten,
     /// A pool counts as done as soon as its pods are available.
     PoolSettledForgotten,
     /// A rollout goes on though a pool that was well is not done in time.

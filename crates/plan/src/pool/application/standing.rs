@@ -66,6 +66,14 @@ fn is_of_unfinished(seat: &Seat, changed: Changed, facts: &Facts<'_>) -> bool {
     is_beyond(&seat.pool, (changed.rollout, own), facts)
 }
 
+/// The last change of a pool, if the pool was never done with it, or if its rollout never came to all pools.
+pub(super) fn unfinished(seat: &Seat, facts: &Facts<'_>) -> Option<Changed> {
+    let is_of_this = |changed: &Changed| changed.rollout == facts.newest.number;
+    let is_told = |changed: &Changed| is_of_this(changed) || !is_on(Mutant::ChangedTwiceForgotten);
+    let changed = seat.changed.filter(is_told);
+    changed.filter(|changed| seat.is_in_change || is_of_unfinished(seat, *changed, facts))
+}
+
 /// Whether a pool has something that was never rolled out whole: by the number of the rollout, or by what the revision says that its
 /// workload names, since whoever goes back to a revision gives it another number.
 fn is_beyond(pool: &str, (number, own): (i64, Option<&Revision>), facts: &Facts<'_>) -> bool {

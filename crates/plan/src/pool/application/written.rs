@@ -10,6 +10,7 @@ use super::super::repair;
 use super::super::revision::Revision;
 use super::super::stored::patch;
 use super::super::workload::{Rendered, name};
+use super::standing::unfinished;
 use super::{Action, Facts, Seat};
 use crate::mutant::{Mutant, is_on};
 
@@ -48,7 +49,7 @@ pub(super) fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
     let rendered = seat.rendered.as_ref()?.as_ref().ok()?;
     let mut notes = BTreeMap::new();
     if seat.difference.concerns_pods() {
-        let changed = Changed::next(seat.changed, facts.newest.number, seat.health.is_available, facts.now);
+        let changed = Changed::next(unfinished(seat, facts), facts.newest.number, seat.health.is_available, facts.now);
         notes.insert(CHANGED, Some(changed.note()));
     }
     if existing.annotation(LEAVING_SINCE).is_some() && !is_on(Mutant::LeavingKeptNoted) {

@@ -183,3 +183,43 @@ fn who_goes_back_mends_first_what_the_rollout_broke() {
     assert_eq!(cluster.with("c:1").len(), 6);
     assert_eq!(cluster.look(), []);
 }
+
+#[test]
+fn a_pool_that_two_changes_broke_uses_the_budget_up_until_the_third_has_mended_it() {
+    let bad = |image: &str| if ["c:2", "c:3"].contains(&image) { Image::Bad } else { Image::Good };
+    let mut cluster = settled(5);
+    for image in ["c:2", "c:3"] {
+        cluster.say(image, 1);
+        cluster.run(3, bad);
+        assert_eq!(cluster.with(image), ["p00"]);
+    }
+    cluster.rules.order = vec!["p04".to_owned()];
+    cluster.say("c:4", 1);
+    cluster.look();
+    assert_eq!((cluster.with("c:3").len(), cluster.with("c:4")), (0, vec!["p00"]), "it comes where it is needed");
+    // So it is if that cannot be written: nobody else gets what may do harm, too.
+    let mut refused = settled(5);
+    for image in ["c:2", "c:3"] {
+        refused.say(image, 1);
+        refused.run(3, bad);
+    }
+    refused.refused.insert("p00".to_owned(), "no".to_owned());
+    refused.say("c:4", 1);
+    refused.run(10, bad);
+    assert_eq!((refused.with("c:3"), refused.with("c:4").len()), (vec!["p00"], 0));
+}
+
+#[test]
+fn what_made_no_revision_stops_where_it_breaks_a_pool() {
+    let mut cluster = settled(4);
+    for pool in ["p00", "p01"] {
+        cluster.workload(pool)["spec"]["template"]["spec"]["containers"][0]["image"] = json!("foreign");
+    }
+    cluster.look();
+    assert_eq!(cluster.with("foreign"), ["p01"], "one is put right first");
+    // Their notes were of when they were made, and said that nothing was there before.
+    cluster.pass(600, |image| if image == "c:1" { Image::Bad } else { Image::Good });
+    cluster.look();
+    assert!(cluster.status.stopped.is_some());
+    assert_eq!(cluster.with("foreign"), ["p01"]);
+}

@@ -27,10 +27,19 @@ proptest! {
                 _ => {}
             }
             let number = cluster.settle().number;
+            let completed = |workload: &Value| {
+                let pool = &workload["metadata"]["labels"]["apps.openyurt.io/pool-name"];
+                let told = cluster.status.pools.iter().find(|told| *pool == *told.name);
+                told.and_then(|told| told.completed.as_ref()).map(|completed| completed.0)
+            };
             let is_counted = |workload: &Value| {
                 let newest = Revision { name: String::new(), number, data: Value::Null };
-                let changed = Changed::of(workload, &newest).is_some_and(|changed| changed.rollout == number);
-                changed && workload["status"]["availableReplicas"].as_i64() < Some(declared_replicas(workload))
+                // One that an earlier change has begun with, and that was well, counts until it is done.
+                let takes = |changed: Changed| {
+                    changed.rollout == number || changed.was_available && completed(workload) != Some(changed.at)
+                };
+                let is_changed = Changed::of(workload, &newest).is_some_and(takes);
+                is_changed && workload["status"]["availableReplicas"].as_i64() < Some(declared_replicas(workload))
             };
             let before: BTreeMap<String, bool> = cluster.workloads.iter()
                 .map(|workload| (workload["metadata"]["name"].as_str().unwrap_or_default().to_owned(), is_counted(workload)))

@@ -20,7 +20,7 @@ impl Author<'_> {
     pub(super) fn tell(&mut self, at: Duration) -> Duration {
         let app = self.app();
         let is_daemon = self.apps[app].is_daemon;
-        match self.random.u8(0..14) {
+        match self.random.u8(0..16) {
             0 | 1 => self.breaks(at, app, Image::Bad),
             2 | 3 => self.breaks(at, app, Image::Sick),
             4 => self.breaks_in_one(at, app),
@@ -33,6 +33,7 @@ impl Author<'_> {
             10 => self.is_scaled(at, app),
             11 => self.is_fought_over(at, app),
             12 => self.is_lost(at, app),
+            13 => self.breaks_twice(at, app),
             _ => self.is_suspended(at, app),
         }
     }
@@ -51,6 +52,18 @@ impl Author<'_> {
             self.kill(at, 60_000);
         }
         let fixed_at = at + seconds(self.random.u64(20..150));
+        self.roll(fixed_at, app, Image::Good);
+        fixed_at + seconds(60)
+    }
+
+    /// An image breaks an application, and so does the one that is to mend it; then comes one that is good.
+    fn breaks_twice(&mut self, at: Duration, app: usize) -> Duration {
+        self.annotate(at, app, json!({ROLLOUT_MAX: "1"}));
+        self.roll(at + seconds(1), app, Image::Bad);
+        // Sooner than it is late.
+        let mended_at = at + seconds(self.random_seconds(10, 30));
+        self.roll(mended_at, app, Image::Bad);
+        let fixed_at = mended_at + seconds(self.random_seconds(10, 30));
         self.roll(fixed_at, app, Image::Good);
         fixed_at + seconds(60)
     }

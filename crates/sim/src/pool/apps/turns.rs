@@ -1,5 +1,6 @@
 //! Whose turn it is in a rollout: as many pools as the budget says are in change, or were changed by it and are not available,
-//! whatever has made them so; and none is changed once one that was well was not done in time.
+//! whatever has made them so; and none is changed once one that was well was not done in time. A pool that was well takes from the
+//! budget until it is done, however many changes have reached it since.
 //!
 //! A pool counts here only where it is certain that whoever writes knew of it.
 
@@ -51,9 +52,8 @@ impl<'a> Round<'a> {
 
     /// Whether a workload takes from the budget for certain, and whoever writes knows that.
     pub(super) fn counts(&self, seen: &Seen, write: &Write<'_>) -> bool {
-        let Some(turn) = seen.turn.as_ref().filter(|turn| turn.is_start && turn.rollout == self.number) else {
-            return false;
-        };
+        let is_of_it = |turn: &&Turn| turn.rollout == self.number || turn.was_available && turn.complete.is_none();
+        let Some(turn) = seen.turn.as_ref().filter(|turn| turn.is_start).filter(is_of_it) else { return false };
         let is_its_own = turn.by == write.actor && write.is_calm();
         // What is left alone while its NodePool is gone is no part of the rollout.
         let is_part = !self.app.is_daemon || self.known.has_pool(&seen.pool, write);

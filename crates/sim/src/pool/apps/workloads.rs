@@ -51,7 +51,7 @@ pub(super) struct Turn {
     pub(super) is_start: bool,
     pub(super) by: Actor,
     pub(super) at: Duration,
-    /// Whether all pods were available before the rollout first changed it.
+    /// Whether all pods were available before it was changed, or before what it was never done with.
     pub(super) was_available: bool,
     /// When it was first done with that.
     pub(super) complete: Option<Duration>,
@@ -85,11 +85,10 @@ impl Workloads {
         let is_given = write.change.kind == ChangeKind::Added || restarts(before, object) || shrinks(before, object);
         if write.is_ours() && is_given {
             let rollout = number_of(server, &app, text(&object["metadata"]["labels"][POOL_REVISION_LABEL]));
-            let was_available = match &seen.turn {
-                Some(turn) if turn.rollout == rollout => turn.was_available,
-                _ => write.change.kind != ChangeKind::Added && is_available(before),
-            };
             let is_start = write.change.kind != ChangeKind::Added;
+            // What it was never done with has done it no good: it is to be as well as it was before that.
+            let unfinished = seen.turn.as_ref().filter(|turn| turn.complete.is_none());
+            let was_available = is_start && is_available(before) || unfinished.is_some_and(|turn| turn.was_available);
             let (by, at) = (write.actor, write.at);
             seen.turn = Some(Turn { rollout, is_start, by, at, was_available, complete: None });
             seen.is_touched = false;
