@@ -64,6 +64,7 @@ fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
         state,
         message,
         since: seat.since.map(Time),
+        unfinished: existing.is_some() && !seat.health.is_complete,
         completed: if seat.is_in_change { None } else { seat.changed.map(|changed| Time(changed.at)) },
         repairs: seat.repairs.iter().map(|time| Time(*time)).collect(),
     }

@@ -46,7 +46,7 @@ pub struct Seat {
     pub health: Health,
     /// What it remembers.
     pub changed: Option<Changed>,
-    /// Since when its numbers are as they are; none if for long.
+    /// Since when its numbers are as they are, and whether its workload is complete; none if for long.
     pub since: Option<Timestamp>,
     /// Whether it was changed, and has not been done since.
     pub is_in_change: bool,

@@ -19,11 +19,16 @@ pub(super) fn observe(seat: &mut Seat, existing: &Existing, before: Option<&Pool
     let forgotten = || names_unfinished(existing, facts).then(|| Changed::forgotten(facts.newest));
     seat.changed = Changed::of(&existing.object, facts.newest).or_else(forgotten);
     let counts = seat.health.counts;
+    let completed = before.and_then(|before| before.completed.as_ref()).map(|completed| completed.0);
     let same = before.filter(|before| {
-        (before.desired, before.ready, before.updated, before.available)
-            == (counts.desired, counts.ready, counts.updated, counts.available)
+        // It may come to the same numbers as before it was written, with other pods.
+        let has_turned = before.unfinished && seat.health.is_complete;
+        !has_turned
+            && (before.desired, before.ready, before.updated, before.available)
+                == (counts.desired, counts.ready, counts.updated, counts.available)
     });
-    let was_done = same.is_some_and(|before| before.since.is_none());
+    let is_of_last = seat.changed.is_none_or(|changed| completed == Some(changed.at));
+    let was_done = is_of_last && same.is_some_and(|before| before.since.is_none());
     let known = same.and_then(|before| before.since.as_ref()).map(|since| since.0).filter(|since| *since <= facts.now);
     let since = known.unwrap_or(facts.now);
     let passed = |from: Timestamp| facts.now.as_second() - from.as_second();
@@ -34,7 +39,6 @@ pub(super) fn observe(seat: &mut Seat, existing: &Existing, before: Option<&Pool
     let changes_nothing = counts.desired == 0 || is_held(&existing.object);
     seat.is_done = seat.health.is_complete && (changes_nothing || is_quiet);
     seat.since = (!seat.is_done).then_some(since);
-    let completed = before.and_then(|before| before.completed.as_ref()).map(|completed| completed.0);
     seat.is_in_change = !seat.is_done && seat.changed.is_some_and(|changed| completed != Some(changed.at));
     let is_slow = kind == Document::StatefulSet && !seat.health.is_complete && passed(begun) >= DEADLINE;
     let has_resumed = |resumed: Timestamp| seat.changed.is_some_and(|changed| changed.at <= resumed);

@@ -22,7 +22,9 @@ fn a_change_comes_to_one_pool_first_and_then_to_a_tenth_of_them() {
     assert_eq!(cluster.with("c:2"), ["p00"]);
     cluster.look();
     assert_eq!(cluster.with("c:2"), ["p00"]);
-    cluster.pass(15, good);
+    cluster.run(1, good);
+    cluster.run(1, good);
+    assert_eq!(cluster.with("c:2"), ["p00"], "it is seen to be well, and has to stay so for a while");
     cluster.look();
     assert_eq!(cluster.with("c:2").len(), 3);
     cluster.run(60, good);
@@ -107,6 +109,7 @@ fn a_pool_that_may_have_been_changed_counts_and_goes_first() {
     assert_eq!(cluster.with("c:2"), ["p00"], "its part of the budget is used up");
     cluster.in_doubt.clear();
     cluster.pass(15, good);
+    cluster.run(1, good);
     cluster.look();
     assert_eq!(cluster.with("c:2"), ["p00", "p03"]);
 }
@@ -222,4 +225,49 @@ fn what_made_no_revision_stops_where_it_breaks_a_pool() {
     cluster.look();
     assert!(cluster.status.stopped.is_some());
     assert_eq!(cluster.with("foreign"), ["p01"]);
+}
+
+#[test]
+fn who_takes_over_counts_from_when_a_pool_turned_well() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    // Whoever leads writes the pool, and tells nothing more. It is down for a while, and well when somebody else looks.
+    for action in cluster.decide().actions {
+        cluster.write(&action);
+    }
+    cluster.pass(60, good);
+    for seconds in [9, 1] {
+        cluster.look();
+        assert_eq!(cluster.with("c:2"), ["p00"]);
+        cluster.pass(seconds, good);
+    }
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00", "p01"]);
+}
+
+#[test]
+fn a_pool_whose_numbers_never_change_is_done_some_time_after_its_old_pods_are_gone() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.look();
+    let status = |cluster: &mut Cluster, replicas: i64| {
+        let generation = cluster.workload("p00")["metadata"]["generation"].clone();
+        cluster.workload("p00")["status"] = json!({"observedGeneration": generation, "replicas": replicas,
+            "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1});
+    };
+    // The new pod starts slowly, and the old one is there as long.
+    for _ in 0..5 {
+        cluster.pass(20, good);
+        status(&mut cluster, 2);
+        cluster.look();
+        assert_eq!(cluster.with("c:2"), ["p00"]);
+    }
+    for seconds in [9, 1] {
+        status(&mut cluster, 1);
+        cluster.look();
+        assert_eq!(cluster.with("c:2"), ["p00"], "it has been well for a moment");
+        cluster.pass(seconds, good);
+    }
+    cluster.look();
+    assert_eq!(cluster.with("c:2"), ["p00", "p01"]);
 }
