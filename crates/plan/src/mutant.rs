@@ -169,6 +169,8 @@ mutants! {
     PoolsDownUncounted,
     /// A pool that was well before a change did it no good counts as one that never was, once another change has reached it.
     ChangedTwiceForgotten,
+    /// A pool does not count while it has no workload, nor as before once that is made anew.
+    LostPoolsUncounted,
     /// A pool counts as done as soon as its pods are available.
     PoolSettledForgotten,
     /// A rollout goes on though a pool that was well is not done in time.

@@ -30,7 +30,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::ExecutedUnasked | Mutant::ExecutedAtOnce | Mutant::ExecutedAgain => &[POOL],
         Mutant::ExecutedOntoMore | Mutant::GonePoolIsNone | Mutant::SuspendForgotten => &[POOL],
         Mutant::FoughtForEver => &[POOL],
-        Mutant::ChangedTwiceForgotten => &[POOL],
+        Mutant::ChangedTwiceForgotten | Mutant::LostPoolsUncounted => &[POOL],
         Mutant::PoolBudgetForgotten | Mutant::FirstPoolNotAlone | Mutant::PoolsDownUncounted => &[POOL],
         Mutant::PoolSettledForgotten | Mutant::PoolStopForgotten | Mutant::PoolStopUnremembered => &[POOL],
         Mutant::BrokenPoolsLast | Mutant::GraceForgotten | Mutant::HoldForgotten => &[POOL],

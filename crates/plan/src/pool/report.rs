@@ -44,12 +44,15 @@ pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), statu
 fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
     let existing = seat.workload.and_then(|place| facts.workloads.get(place));
     // What a pool without a workload had is what it gets again.
-    let had = || {
-        let before = facts.status.pools.iter().find(|known| known.name == seat.pool);
-        before.map(|before| before.revision.clone()).unwrap_or_default()
+    let is_kept = existing.is_none();
+    let before = is_kept.then(|| facts.status.pools.iter().find(|known| known.name == seat.pool)).flatten();
+    let label = existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
+    let revision = before.map(|before| before.revision.as_str()).or(label).unwrap_or_default().to_owned();
+    let completed = match (seat.is_in_change, before) {
+        (true, _) => None,
+        (false, Some(before)) => before.completed.clone(),
+        (false, None) => seat.changed.map(|changed| Time(changed.at)),
     };
-    let revision =
-        existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
     let state = state(seat, facts);
     let message = if state == PoolState::Done { String::new() } else { message(seat, state, facts, next) };
     let counts = seat.health.counts;
@@ -60,12 +63,13 @@ fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
         ready: counts.ready,
         updated: counts.updated,
         available: counts.available,
-        revision: if existing.is_some() { revision.unwrap_or_default().to_owned() } else { had() },
+        revision,
         state,
         message,
         since: seat.since.map(Time),
         unfinished: existing.is_some() && !seat.health.is_complete,
-        completed: if seat.is_in_change { None } else { seat.changed.map(|changed| Time(changed.at)) },
+        was_unavailable: seat.is_in_change && seat.changed.is_some_and(|changed| !changed.was_available),
+        completed,
         repairs: seat.repairs.iter().map(|time| Time(*time)).collect(),
     }
 }

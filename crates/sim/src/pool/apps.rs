@@ -88,7 +88,7 @@ impl Apps {
         if is_judged {
             self.judge(write, server)?;
         }
-        self.workloads.see(write, server);
+        self.workloads.see(write, &self.known, server);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::super::renderings::Compared;
 use super::super::repair;
 use super::super::stored::{Beside, Difference, difference, wanted};
 use super::super::workload::{Rendered, Unrendered, declared_replicas};
-use super::standing::observe;
+use super::standing::{lost, observe};
 use super::{AskedPool, Existing, Facts};
 
 /// One pool of an application.
@@ -120,7 +120,11 @@ fn look(
         is_drift: false,
         fate: None,
     };
-    let Some(existing) = workload.and_then(|place| facts.workloads.get(place)) else { return seat };
+    let Some(existing) = workload.and_then(|place| facts.workloads.get(place)) else {
+        seat.changed = before.and_then(|before| lost(before, facts));
+        seat.is_in_change = seat.changed.is_some();
+        return seat;
+    };
     if let Some(Ok(rendered)) = &seat.rendered {
         let (difference, wanted, own) = compare(existing, rendered, pool, facts);
         let noted = existing.annotation(RENDERED);

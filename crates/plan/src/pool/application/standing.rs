@@ -46,6 +46,16 @@ pub(super) fn observe(seat: &mut Seat, existing: &Existing, before: Option<&Pool
     seat.is_late = (seat.health.is_late || is_slow) && !is_given_time;
 }
 
+/// What is known of the last change of a pool whose workload is gone, if that went in the middle of a rollout: the pool was changed, and
+/// is down. What the workload remembered went with it.
+pub(super) fn lost(before: &PoolStatus, facts: &Facts<'_>) -> Option<Changed> {
+    let had = revision(&before.revision, facts)?;
+    let is_whole = whole(facts).is_some_and(|whole| whole.name == facts.newest.name);
+    let is_touched = is_beyond(&before.name, (had.number, Some(had)), facts) || is_whole && before.completed.is_none();
+    let changed = Changed { was_available: !before.was_unavailable, ..Changed::forgotten(facts.newest) };
+    Some(changed).filter(|_| is_touched && !is_on(Mutant::LostPoolsUncounted))
+}
+
 /// Whether a workload names a revision that is newer than the last one that was rolled out whole.
 fn names_unfinished(existing: &Existing, facts: &Facts<'_>) -> bool {
     let whole = whole(facts).map(|known| known.number);

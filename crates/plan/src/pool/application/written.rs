@@ -21,7 +21,10 @@ pub(super) fn creation(seat: &Seat, facts: &Facts<'_>, current: Option<&str>) ->
     }
     let (revision, rendered) = first(seat, facts, current)?;
     let name = name(facts.application, rendered.document, &seat.pool);
-    let changed = Changed { rollout: revision.number, at: facts.now, was_available: false };
+    // One that went in the middle of a rollout is as much a part of it as before.
+    let (rollout, was_available) =
+        seat.changed.map_or((revision.number, false), |lost| (lost.rollout, lost.was_available));
+    let changed = Changed { rollout, at: facts.now, was_available };
     let notes = BTreeMap::from([(CHANGED, changed.note())]);
     let had = facts.status.pools.iter().find(|known| known.name == seat.pool).map(|known| known.revision.as_str());
     let named = named(facts, &seat.pool, (revision, &rendered.hash), had);

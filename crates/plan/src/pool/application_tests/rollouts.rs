@@ -271,3 +271,51 @@ fn a_pool_whose_numbers_never_change_is_done_some_time_after_its_old_pods_are_go
     cluster.look();
     assert_eq!(cluster.with("c:2"), ["p00", "p01"]);
 }
+
+/// Somebody deletes the workload of a pool.
+fn is_deleted(cluster: &mut Cluster, pool: &str) {
+    cluster.workloads.retain(|known| known["metadata"]["labels"]["apps.openyurt.io/pool-name"] != *pool);
+}
+
+#[test]
+fn a_pool_that_a_rollout_has_changed_counts_on_when_its_workload_is_deleted() {
+    let mut cluster = settled(5);
+    cluster.say("c:2", 1);
+    cluster.run(2, bad_two);
+    // It cannot be made anew at first.
+    cluster.refused.insert("p00".to_owned(), "no".to_owned());
+    is_deleted(&mut cluster, "p00");
+    for _ in 0..5 {
+        assert_eq!(cluster.look(), []);
+        cluster.pass(15, bad_two);
+    }
+    cluster.refused.clear();
+    for _ in 0..3 {
+        cluster.look();
+        assert_eq!(cluster.with("c:2"), ["p00"], "it comes back as it was, and nobody else gets that");
+        cluster.pass(15, bad_two);
+    }
+    cluster.pass(600, bad_two);
+    cluster.look();
+    assert!(cluster.status.stopped.is_some(), "it was well before the rollout came");
+}
+
+#[test]
+fn a_pool_that_was_down_before_its_change_stops_nothing_when_its_workload_is_deleted() {
+    let mut cluster = settled(2);
+    for image in ["c:2", "c:3"] {
+        is_offline(&mut cluster, "p00");
+        cluster.say(image, 1);
+        cluster.look();
+        for _ in 0..5 {
+            cluster.pass(15, good);
+            is_offline(&mut cluster, "p00");
+            cluster.look();
+        }
+        assert_eq!(cluster.with(image).len(), 2);
+        is_deleted(&mut cluster, "p00");
+        cluster.look();
+    }
+    assert_eq!(cluster.status.stopped, None);
+    assert_eq!(cluster.state("p01"), State::Done);
+}

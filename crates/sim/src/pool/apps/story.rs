@@ -34,6 +34,7 @@ impl Author<'_> {
             11 => self.is_fought_over(at, app),
             12 => self.is_lost(at, app),
             13 => self.breaks_twice(at, app),
+            14 => self.is_lost_where_it_broke(at, app),
             _ => self.is_suspended(at, app),
         }
     }
@@ -271,6 +272,21 @@ impl Author<'_> {
         }
         self.roll(at + seconds(140), app, Image::Good);
         at + seconds(200)
+    }
+
+    /// An image breaks the first pool, and somebody deletes the workload there before it is late.
+    fn is_lost_where_it_broke(&mut self, at: Duration, app: usize) -> Duration {
+        self.annotate(at, app, json!({ROLLOUT_MAX: "1"}));
+        self.roll(at + seconds(1), app, Image::Bad);
+        let pool = self.first_pool(app);
+        let mut lost_at = at + seconds(1);
+        for _ in 0..self.random.usize(1..3) {
+            lost_at += seconds(self.random_seconds(8, 30));
+            self.user(lost_at, delete(&self.apps[app].workload_path(pool)));
+        }
+        let fixed_at = lost_at + seconds(self.random_seconds(10, 60));
+        self.roll(fixed_at, app, Image::Good);
+        fixed_at + seconds(60)
     }
 
     /// Nothing is written while an application, or what replaces things in it, is suspended.

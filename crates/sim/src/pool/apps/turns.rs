@@ -100,7 +100,11 @@ impl<'a> Round<'a> {
     /// How many others use the budget up for certain.
     pub(super) fn used(&self, own: &Seen, workloads: &Workloads, write: &Write<'_>) -> usize {
         let others = workloads.of_app(self.uid).filter(|other| !std::ptr::eq(*other, own));
-        others.filter(|other| self.counts(other, write) || self.is_leaving(other, write)).count()
+        let there = others.filter(|other| self.counts(other, write) || self.is_leaving(other, write)).count();
+        let is_part = |pool: &str| !self.app.is_daemon || self.known.has_pool(pool, write);
+        let lost = workloads.lost((self.uid, self.app), self.known, write);
+        let lost = lost.filter(|(pool, turn)| turn.rollout == self.number && is_part(pool) && !self.is_skipped(pool));
+        there + lost.count()
     }
 }
 
