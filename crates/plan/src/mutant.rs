@@ -183,6 +183,8 @@ mutants! {
     GraceForgotten,
     /// They are deleted however many pools leave at once.
     HoldForgotten,
+    /// Those that are left of many that left at once are deleted when they are few.
+    HoldDissolves,
     /// They are deleted however many others are in change, or being deleted.
     RemovalsUnbudgeted,
     /// A pool that is back is noted to be leaving still.

@@ -34,6 +34,7 @@ fn scenarios_of(mutant: Mutant) -> &'static [Scenario] {
         Mutant::PoolBudgetForgotten | Mutant::FirstPoolNotAlone | Mutant::PoolsDownUncounted => &[POOL],
         Mutant::PoolSettledForgotten | Mutant::PoolStopForgotten | Mutant::PoolStopUnremembered => &[POOL],
         Mutant::BrokenPoolsLast | Mutant::GraceForgotten | Mutant::HoldForgotten => &[POOL],
+        Mutant::HoldDissolves => &[POOL],
         Mutant::RemovalsUnbudgeted | Mutant::LeavingKeptNoted | Mutant::GonePoolsLeave => &[POOL],
         Mutant::UnknownPoolsAreNone | Mutant::ScalingUndone | Mutant::AutoscalerOverruled => &[POOL],
         Mutant::SuspendedAppWritten | Mutant::RepairedForEver | Mutant::DriftLeft => &[POOL],

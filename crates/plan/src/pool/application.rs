@@ -86,6 +86,10 @@ impl Existing {
         self.object["metadata"]["annotations"].get(key)?.as_str()
     }
 
+    fn created(&self) -> Option<Timestamp> {
+        self.object["metadata"]["creationTimestamp"].as_str()?.parse().ok()
+    }
+
     fn is_going(&self) -> bool {
         !self.object["metadata"]["deletionTimestamp"].is_null()
     }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use dapple_api::pool::{CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_REVISION_LABEL, RENDERED};
+use dapple_api::pool::{CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_REVISION_LABEL, REMOVAL_HELD, RENDERED};
 use dapple_edit::differing::first_difference;
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
@@ -22,7 +22,7 @@ use crate::mutant::{Mutant, is_on};
 pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Annotations of a workload that say nothing of what it should be.
-const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
+const NOTES: [&str; 4] = [RENDERED, CHANGED, LEAVING_SINCE, REMOVAL_HELD];
 
 /// What decides beside the workload itself.
 #[derive(Debug, Clone, Copy, Default)]

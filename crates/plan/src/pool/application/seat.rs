@@ -28,6 +28,8 @@ pub struct Seat {
     pub is_asked: bool,
     /// Its workload, by its place in the facts.
     pub workload: Option<usize>,
+    /// Whether it has none, and never had.
+    pub is_new: bool,
     /// Whether nothing is done with that.
     pub is_left_alone: bool,
     /// Other workloads for the same pool, which are left alone.
@@ -62,6 +64,8 @@ pub struct Seat {
     pub is_drift: bool,
     /// What becomes of it, if it is leaving.
     pub fate: Option<Fate>,
+    /// Whether it is leaving with many others, and stays until that is confirmed.
+    pub is_held: bool,
 }
 
 /// Every pool that the application should be in, or has a workload for.
@@ -102,6 +106,7 @@ fn look(
         pool: pool.to_owned(),
         is_asked: asked.is_some(),
         workload,
+        is_new: workload.is_none() && before.is_none_or(|before| before.revision.is_empty()),
         is_left_alone: workload.is_some_and(|place| facts.workloads[place].is_left_alone),
         doubles,
         rendered: asked.map(|asked| facts.renderings.render(facts.application, facts.version, pool, &asked.taints)),
@@ -119,6 +124,7 @@ fn look(
         repairs,
         is_drift: false,
         fate: None,
+        is_held: false,
     };
     let Some(existing) = workload.and_then(|place| facts.workloads.get(place)) else {
         seat.changed = before.and_then(|before| lost(before, facts));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dapple_api::pool::{CHANGED, LEAVING_SINCE, POOL_REVISION_LABEL};
+use dapple_api::pool::{CHANGED, LEAVING_SINCE, POOL_REVISION_LABEL, REMOVAL_HELD};
 
 use super::super::change::Changed;
 use super::super::naming::named;
@@ -55,8 +55,10 @@ pub(super) fn change(seat: &mut Seat, facts: &Facts<'_>) -> Option<Action> {
         let changed = Changed::next(unfinished(seat, facts), facts.newest.number, seat.health.is_available, facts.now);
         notes.insert(CHANGED, Some(changed.note()));
     }
-    if existing.annotation(LEAVING_SINCE).is_some() && !is_on(Mutant::LeavingKeptNoted) {
-        notes.insert(LEAVING_SINCE, None);
+    for key in [LEAVING_SINCE, REMOVAL_HELD] {
+        if existing.annotation(key).is_some() && !is_on(Mutant::LeavingKeptNoted) {
+            notes.insert(key, None);
+        }
     }
     let stored = (rendered.document, &*existing.object);
     let known = existing.label(POOL_REVISION_LABEL);

@@ -146,7 +146,10 @@ impl Author<'_> {
         }
         if self.random.bool() {
             let confirmed_at = at + seconds(self.random_seconds(10, 40));
-            self.annotate(confirmed_at, app, json!({CONFIRM_REMOVAL: "*"}));
+            // All of them, or one.
+            let one = before[before.len() - 1 - self.random.usize(0..count)].pool;
+            let said = if self.random.bool() { "*" } else { one };
+            self.annotate(confirmed_at, app, json!({CONFIRM_REMOVAL: said}));
         }
         let back_at = at + seconds(self.random_seconds(20, 90));
         if self.random.bool() {

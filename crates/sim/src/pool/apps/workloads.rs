@@ -20,6 +20,8 @@ pub(super) struct Workloads {
     pub(super) all: BTreeMap<String, Seen>,
     /// Those that somebody has deleted in the middle of a rollout, by application and pool, for as long as the pool has no other.
     lost: BTreeMap<(String, String), Lost>,
+    /// Those whose pools left with many others, of which one was deleted since, by UID, and when.
+    pub(super) held: BTreeMap<String, Duration>,
 }
 
 /// A workload that was deleted, but not by a manager.
