@@ -245,8 +245,12 @@ pub(super) fn is_stopped(facts: &Facts<'_>) -> bool {
 
 /// The last revision that was rolled out whole.
 fn current_revision(seats: &[Seat], facts: &Facts<'_>) -> Option<String> {
-    let is_whole =
-        |seat: &Seat| seat.is_done && !seat.difference.concerns_pods() && matches!(seat.rendered, Some(Ok(_)));
+    // What another webhook makes of a pool's workload is what the pool is to have.
+    let is_others_doing = |seat: &Seat| seat.workload.is_some_and(|place| facts.workloads[place].is_others_doing);
+    let is_whole = |seat: &Seat| {
+        let is_as_asked = !seat.difference.concerns_pods() || is_others_doing(seat);
+        seat.is_done && is_as_asked && matches!(seat.rendered, Some(Ok(_)))
+    };
     let mut asked = seats.iter().filter(|seat| seat.is_asked).peekable();
     if asked.peek().is_some() && asked.all(is_whole) {
         return Some(facts.newest.name.clone());

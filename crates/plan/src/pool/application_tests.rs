@@ -46,6 +46,7 @@ struct Cluster {
     autoscaled: BTreeSet<String>,
     left_alone: BTreeSet<String>,
     in_doubt: BTreeSet<String>,
+    others_doing: BTreeSet<String>,
     rules: Rules,
     grace: i64,
     confirmed: Confirmed,
@@ -71,6 +72,7 @@ impl Cluster {
             autoscaled: BTreeSet::new(),
             left_alone: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
+            others_doing: BTreeSet::new(),
             rules: Rules::default(),
             grace: 300,
             confirmed: Confirmed::default(),
@@ -125,6 +127,7 @@ impl Cluster {
                 is_autoscaled: self.autoscaled.contains(pool),
                 is_left_alone: self.left_alone.contains(pool),
                 is_in_doubt: self.in_doubt.contains(pool),
+                is_others_doing: self.others_doing.contains(pool),
                 ..Existing::new(pool.to_owned(), Arc::new(object.clone()))
             }
         };

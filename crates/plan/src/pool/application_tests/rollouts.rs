@@ -319,3 +319,23 @@ fn a_pool_that_was_down_before_its_change_stops_nothing_when_its_workload_is_del
     assert_eq!(cluster.status.stopped, None);
     assert_eq!(cluster.state("p01"), State::Done);
 }
+
+#[test]
+fn a_revision_that_another_webhook_changes_everywhere_is_rolled_out_whole_all_the_same() {
+    let mut cluster = settled(3);
+    cluster.say("c:2", 1);
+    cluster.run(20, good);
+    cluster.say("c:3", 1);
+    for _ in 0..20 {
+        cluster.look();
+        // Whatever is written gets the digest of its image, and the API server says so when it is asked.
+        let changed: Vec<String> = cluster.with("c:3").into_iter().map(str::to_owned).collect();
+        for pool in changed {
+            cluster.workload(&pool)["spec"]["template"]["spec"]["containers"][0]["image"] = json!("c@sha256:3");
+            cluster.others_doing.insert(pool);
+        }
+        cluster.pass(15, good);
+    }
+    assert_eq!(cluster.with("c@sha256:3").len(), 3);
+    assert_eq!(cluster.status.current_revision, cluster.status.update_revision);
+}
