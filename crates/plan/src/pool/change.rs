@@ -24,11 +24,15 @@ impl Changed {
     /// What a workload remembers. One that names the newest revision and remembers nothing was changed by its rollout, and was
     /// well: somebody took the note away, and what is not known counts.
     pub fn of(workload: &Value, newest: &Revision) -> Option<Self> {
-        let metadata = &workload["metadata"];
-        let note = metadata["annotations"].get(CHANGED).and_then(Value::as_str);
-        let read = note.and_then(|note| serde_json::from_str(note).ok());
-        let has_newest = || metadata["labels"].get(POOL_REVISION_LABEL).is_some_and(|name| *name == newest.name);
-        read.or_else(|| has_newest().then(|| Self::forgotten(newest)))
+        let label = workload["metadata"]["labels"].get(POOL_REVISION_LABEL);
+        let has_newest = || label.is_some_and(|name| *name == newest.name);
+        Self::noted(workload).or_else(|| has_newest().then(|| Self::forgotten(newest)))
+    }
+
+    /// What is noted on a workload.
+    pub fn noted(workload: &Value) -> Option<Self> {
+        let note = workload["metadata"]["annotations"].get(CHANGED).and_then(Value::as_str)?;
+        serde_json::from_str(note).ok()
     }
 
     /// What is taken for the memory of a pool of this rollout that remembers nothing: it was changed, and was well.

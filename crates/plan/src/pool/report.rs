@@ -43,15 +43,15 @@ pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), statu
 
 fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
     let existing = seat.workload.and_then(|place| facts.workloads.get(place));
-    // What a pool without a workload had is what it gets again.
-    let is_kept = existing.is_none();
+    // What a pool had that has no workload any more, or another one, is what it gets again.
+    let is_kept = existing.is_none() || seat.is_set_back;
     let before = is_kept.then(|| facts.status.pools.iter().find(|known| known.name == seat.pool)).flatten();
     let label = existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
     let revision = before.map(|before| before.revision.as_str()).or(label).unwrap_or_default().to_owned();
-    let completed = match (seat.is_in_change, before) {
-        (true, _) => None,
-        (false, Some(before)) => before.completed.clone(),
-        (false, None) => seat.changed.map(|changed| Time(changed.at)),
+    let completed = match before {
+        _ if seat.is_in_change && !seat.is_set_back => None,
+        Some(before) => before.completed.clone(),
+        None => seat.changed.map(|changed| Time(changed.at)),
     };
     let state = state(seat, facts);
     let message = if state == PoolState::Done { String::new() } else { message(seat, state, facts, next) };

@@ -62,6 +62,8 @@ pub struct Seat {
     pub repair_pause: Option<Timestamp>,
     /// Whether somebody else has changed what it once had.
     pub is_drift: bool,
+    /// Whether somebody has done so by putting there what it had long ago, or before it was the application's, notes and all.
+    pub is_set_back: bool,
     /// What becomes of it, if it is leaving.
     pub fate: Option<Fate>,
     /// Whether it is leaving with many others, and stays until that is confirmed.
@@ -123,6 +125,7 @@ fn look(
         repair_pause: None,
         repairs,
         is_drift: false,
+        is_set_back: false,
         fate: None,
         is_held: false,
     };
@@ -134,13 +137,12 @@ fn look(
     if let Some(Ok(rendered)) = &seat.rendered {
         let (difference, wanted, own) = compare(existing, rendered, pool, facts);
         let noted = existing.annotation(RENDERED);
-        let names_this = || {
-            let name = existing.label(POOL_REVISION_LABEL);
-            name.is_some_and(|name| named(facts, pool, (facts.newest, &rendered.hash), Some(name)) == name)
-        };
-        seat.is_drift = difference.is_some()
-            && (noted == Some(&rendered.hash) || noted.is_none() && names_this())
-            && !existing.is_declared_anew(rendered);
+        let is_this = |name: &str| named(facts, pool, (facts.newest, &rendered.hash), Some(name)) == name;
+        let names_this = || existing.label(POOL_REVISION_LABEL).is_some_and(is_this);
+        let is_set_back = || before.is_some_and(|before| was_replaced(existing, before) && is_this(&before.revision));
+        let had_this = noted == Some(&rendered.hash) || noted.is_none() && names_this();
+        seat.is_set_back = difference.is_some() && is_set_back();
+        seat.is_drift = seat.is_set_back || difference.is_some() && had_this && !existing.is_declared_anew(rendered);
         // A newer change of the application ends the pause.
         if facts.status.update_revision.as_ref().is_some_and(|known| *known != facts.newest.name) {
             seat.repairs.clear();
@@ -155,6 +157,16 @@ fn look(
     }
     observe(&mut seat, existing, before, facts);
     seat
+}
+
+/// Whether somebody has put another workload in the place of the one that a pool is told to have: it names another revision, and
+/// remembers no change, or one that is older than what the pool was seen with.
+fn was_replaced(existing: &Existing, before: &PoolStatus) -> bool {
+    let seen = before.completed.as_ref().or(before.since.as_ref());
+    let is_older = |noted: Changed| seen.is_some_and(|seen| noted.at < seen.0);
+    !before.revision.is_empty()
+        && existing.label(POOL_REVISION_LABEL) != Some(before.revision.as_str())
+        && Changed::noted(&existing.object).is_none_or(is_older)
 }
 
 /// How a workload differs from what it should be, what that is, and what its own revision said where that was asked for. Nothing is

@@ -106,3 +106,51 @@ fn a_workload_names_the_revision_that_last_changed_what_its_pool_gets() {
     assert_eq!(named_in(&mut cluster, "p02"), both(&third));
     assert_eq!(cluster.look(), []);
 }
+
+#[test]
+fn who_keeps_putting_an_older_workload_in_its_place_is_put_right_three_times() {
+    let was_taken_over = |known: &mut Value| {
+        known["metadata"]["labels"][POOL_REVISION_LABEL] = json!("of-before");
+        if let Some(notes) = known["metadata"]["annotations"].as_object_mut() {
+            notes.retain(|key, _| !key.starts_with("dapple.dev/"));
+        }
+    };
+    let had_no_label = |known: &mut Value| {
+        if let Some(labels) = known["metadata"]["labels"].as_object_mut() {
+            labels.remove(POOL_REVISION_LABEL);
+        }
+        if let Some(notes) = known["metadata"]["annotations"].as_object_mut() {
+            notes.remove(RENDERED);
+            notes.remove(CHANGED);
+        }
+    };
+    let mut cluster = settled(3);
+    let first = cluster.workload("p01").clone();
+    cluster.say("c:2", 1);
+    cluster.run(20, good);
+    let was_ours = |known: &mut Value| {
+        for part in ["labels", "annotations"] {
+            known["metadata"][part] = first["metadata"][part].clone();
+        }
+    };
+    let exports: [&dyn Fn(&mut Value); 3] = [&was_taken_over, &had_no_label, &was_ours];
+    for export in exports {
+        let mut repaired = Vec::new();
+        for _ in 0..20 {
+            cluster.workload("p01")["spec"]["template"]["spec"]["containers"][0]["image"] = json!("c:1");
+            export(cluster.workload("p01"));
+            repaired.extend(cluster.look().into_iter().filter_map(|action| match action {
+                Action::Patch { repaired, .. } => Some(repaired.is_some()),
+                _ => None,
+            }));
+            cluster.pass(15, good);
+        }
+        assert_eq!(repaired, [true; 3]);
+        assert_eq!(cluster.state("p01"), State::Failed);
+        assert!(cluster.status.pools[1].message.starts_with("somebody else keeps changing"));
+        cluster.pass(3700, good);
+        cluster.run(10, good);
+        assert_eq!((cluster.with("c:2").len(), cluster.state("p01")), (3, State::Done));
+        cluster.pass(700, good);
+    }
+}
