@@ -210,19 +210,23 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         status.stopped = None;
     }
     if !facts.is_suspended {
-        actions.extend(deleted);
-        actions.extend(seats.iter().filter_map(|seat| notes(seat, facts)));
-        actions.extend(seats.iter().filter_map(|seat| creation(seat, facts, status.current_revision.as_deref())));
         let turns: &[usize] = match &next {
             Next::Change(places) if !is_stopped => places,
             _ => &[],
         };
+        let mut changes: BTreeMap<usize, Action> = BTreeMap::new();
         for (place, seat) in seats.iter_mut().enumerate() {
             let is_free = seat.difference.is_some() && !seat.difference.concerns_pods();
             if is_writable(seat, facts) && (turns.contains(&place) || is_free) {
-                actions.extend(change(seat, facts));
+                changes.extend(change(seat, facts).map(|action| (place, action)));
             }
         }
+        actions.extend(deleted);
+        // One version of a workload is written once: a change has what is to be noted beside it.
+        let others = seats.iter().enumerate().filter(|(place, _)| !changes.contains_key(place));
+        actions.extend(others.filter_map(|(_, seat)| notes(seat, facts)));
+        actions.extend(seats.iter().filter_map(|seat| creation(seat, facts, status.current_revision.as_deref())));
+        actions.extend(changes.into_values());
     }
     super::report::tell(&seats, facts, (&next, is_stopped), &mut status);
     let memory = |status: &ApplicationStatus| {

@@ -81,3 +81,22 @@ fn pools_that_come_with_the_same_change_make_those_that_leave_no_fewer() {
     cluster.run(10, good);
     assert_eq!(cluster.workloads.len(), 35, "ten of ten have left");
 }
+
+#[test]
+fn a_pool_that_is_back_and_was_changed_meanwhile_is_written_once() {
+    let mut cluster = settled(3);
+    cluster.grace = 600;
+    cluster.pools.remove(2);
+    cluster.say("c:1", 1);
+    cluster.look();
+    assert!(cluster.workload("p02")["metadata"]["annotations"].get(LEAVING_SINCE).is_some());
+    cluster.workload("p02")["spec"]["template"]["spec"]["containers"][0]["image"] = json!("foreign");
+    cluster.pools.push("p02".to_owned());
+    cluster.say("c:1", 1);
+    let actions = cluster.look();
+    assert!(matches!(&actions[..], [Action::Patch { pool, repaired: Some(_), .. }] if pool == "p02"), "{actions:?}");
+    assert!(cluster.workload("p02")["metadata"]["annotations"].get(LEAVING_SINCE).is_none());
+    cluster.run(3, good);
+    assert_eq!(cluster.look(), []);
+    assert_eq!(cluster.with("c:1").len(), 3);
+}
