@@ -139,6 +139,13 @@ pub struct Facts<'a> {
     pub now: Timestamp,
 }
 
+impl Facts<'_> {
+    /// When somebody had a rollout go on. A time that is yet to come is not believed: it would be later than all that is to come.
+    fn resumed(&self) -> Option<Timestamp> {
+        self.resumed.filter(|resumed| *resumed <= self.now)
+    }
+}
+
 /// A write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
@@ -235,7 +242,9 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
         (status.current_revision.clone(), status.stopped.clone(), repairs)
     };
     let must_be_stored_first = memory(&status) != memory(facts.status);
-    let wake = seats.iter().filter_map(|seat| wake(seat, facts)).min();
+    // Whose clock is a little ahead has it go on a little later.
+    let resumed = facts.resumed.filter(|resumed| *resumed > facts.now && is_stopped);
+    let wake = seats.iter().filter_map(|seat| wake(seat, facts)).chain(resumed).min();
     Decision { actions, seats, next, status, must_be_stored_first, wake }
 }
 
@@ -243,7 +252,7 @@ pub fn decide(facts: &Facts<'_>) -> Decision {
 pub(super) fn is_stopped(facts: &Facts<'_>) -> bool {
     let stopped = facts.status.stopped.as_ref().filter(|_| !is_on(Mutant::PoolStopUnremembered));
     stopped.is_some_and(|stopped| {
-        stopped.revision == facts.newest.number && facts.resumed.is_none_or(|resumed| resumed <= stopped.since.0)
+        stopped.revision == facts.newest.number && facts.resumed().is_none_or(|resumed| resumed <= stopped.since.0)
     })
 }
 

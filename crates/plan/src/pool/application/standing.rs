@@ -42,7 +42,7 @@ pub(super) fn observe(seat: &mut Seat, existing: &Existing, before: Option<&Pool
     seat.is_in_change = !seat.is_done && seat.changed.is_some_and(|changed| completed != Some(changed.at));
     let is_slow = kind == Document::StatefulSet && !seat.health.is_complete && passed(begun) >= DEADLINE;
     let has_resumed = |resumed: Timestamp| seat.changed.is_some_and(|changed| changed.at <= resumed);
-    let is_given_time = facts.resumed.is_some_and(|resumed| has_resumed(resumed) && passed(resumed) < DEADLINE);
+    let is_given_time = facts.resumed().is_some_and(|resumed| has_resumed(resumed) && passed(resumed) < DEADLINE);
     seat.is_late = (seat.health.is_late || is_slow) && !is_given_time;
 }
 

@@ -85,7 +85,6 @@ fn pools_that_come_with_the_same_change_make_those_that_leave_no_fewer() {
 #[test]
 fn a_pool_that_is_back_and_was_changed_meanwhile_is_written_once() {
     let mut cluster = settled(3);
-    cluster.grace = 600;
     cluster.pools.remove(2);
     cluster.say("c:1", 1);
     cluster.look();

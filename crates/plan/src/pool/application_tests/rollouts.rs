@@ -74,6 +74,26 @@ fn a_stopped_rollout_goes_on_when_somebody_says_so_and_not_by_itself() {
 }
 
 #[test]
+fn that_somebody_will_have_a_rollout_go_on_is_not_believed_before_it_is_so() {
+    let mut cluster = settled(5);
+    let resumed = Timestamp::from_second(cluster.now.as_second() + 700).expect("a time");
+    cluster.resumed = Some(resumed);
+    cluster.say("c:2", 1);
+    cluster.look();
+    cluster.pass(600, bad_two);
+    cluster.look();
+    assert!(cluster.status.stopped.is_some(), "it is late by now");
+    cluster.pass(15, bad_two);
+    cluster.look();
+    assert_eq!(cluster.decide().wake, Some(resumed));
+    cluster.run(5, good);
+    assert_eq!(cluster.with("c:2").len(), 1);
+    cluster.pass(15, good);
+    cluster.run(30, good);
+    assert_eq!(cluster.with("c:2").len(), 5, "now it is so");
+}
+
+#[test]
 fn a_version_that_takes_every_pool_down_stays_where_it_is() {
     let mut cluster = settled(20);
     cluster.say("c:2", 1);
