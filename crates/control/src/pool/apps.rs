@@ -210,7 +210,7 @@ impl<S: ApplicationSpec> Applications<S> {
             return Ok(Ended::Again(later));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
-        let waits = !memory.pods.is_empty() || decision.seats.iter().any(|seat| !seat.missing.is_empty());
+        let waits = !memory.pods.is_empty() || decision.is_to_be_polled();
         // What an autoscaler held back a moment ago it may not hold back any more.
         let recalls = view.numbers == Numbers::Recalled && view.workloads.iter().any(|workload| workload.is_autoscaled);
         let is_polled = waits || recalls || !view.failures.is_empty() || !memory.refused.is_empty();

@@ -197,6 +197,14 @@ pub struct Decision {
     pub wake: Option<Timestamp>,
 }
 
+impl Decision {
+    /// Whether something is waited for that nothing tells of when it comes: what pods would refer to, or the last node of a pool
+    /// whose NodePool is gone.
+    pub fn is_to_be_polled(&self) -> bool {
+        self.seats.iter().any(|seat| !seat.missing.is_empty() || seat.is_left_alone)
+    }
+}
+
 /// What is done next.
 pub fn decide(facts: &Facts<'_>) -> Decision {
     facts.renderings.begin();

@@ -112,8 +112,12 @@ fn a_pool_whose_node_pool_is_gone_is_left_alone_and_counts_as_before() {
     assert!(cluster.with("c:2").is_empty(), "the one that is down still uses the budget up");
     assert_eq!((cluster.workloads.len(), cluster.state("p00")), (5, State::Failed));
     assert!(cluster.workload("p00")["metadata"]["annotations"][LEAVING_SINCE].is_null());
+    assert!(cluster.decide().is_to_be_polled(), "nobody says when the last node has lost its label");
     cluster.run(60, good);
     assert_eq!(cluster.with("c:2").len(), 4, "it is well again");
+    assert!(cluster.decide().is_to_be_polled());
+    cluster.left_alone.clear();
+    assert!(!cluster.decide().is_to_be_polled(), "now it leaves");
 }
 
 #[test]
