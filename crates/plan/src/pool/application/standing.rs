@@ -80,11 +80,11 @@ fn is_of_unfinished(seat: &Seat, changed: Changed, facts: &Facts<'_>) -> bool {
     is_beyond(&seat.pool, (changed.rollout, own), facts)
 }
 
-/// The last change of a pool, if the pool was never done with it, or if its rollout never came to all pools.
+/// The last change of a pool that is not well, if the pool was never done with that, or if its rollout never came to all pools.
 pub(super) fn unfinished(seat: &Seat, facts: &Facts<'_>) -> Option<Changed> {
     let is_of_this = |changed: &Changed| changed.rollout == facts.newest.number;
     let is_told = |changed: &Changed| is_of_this(changed) || !is_on(Mutant::ChangedTwiceForgotten);
-    let changed = seat.changed.filter(is_told);
+    let changed = seat.changed.filter(|changed| !seat.health.is_available && is_told(changed));
     changed.filter(|changed| seat.is_in_change || is_of_unfinished(seat, *changed, facts))
 }
 
@@ -124,8 +124,8 @@ pub(in crate::pool) fn state_of(seat: &Seat, facts: &Facts<'_>) -> PoolState {
     let is_in_doubt = seat.workload.is_some_and(|place| facts.workloads[place].is_in_doubt);
     let is_of_this = seat.changed.is_some_and(|changed| changed.rollout == facts.newest.number);
     let was_available = seat.changed.is_some_and(|changed| changed.was_available);
-    // A pool takes from the budget until it is done, whatever is said meanwhile: one that was well, and that the rollout before
-    // this one has begun with.
+    // A pool takes from the budget until it is done, whatever is said meanwhile: one that was well, and that an earlier rollout has
+    // begun with.
     let is_changed = is_of_this || seat.is_in_change && was_available;
     let is_changed = is_changed && (seat.is_in_change || !is_on(Mutant::PoolsDownUncounted));
     let is_due = seat.difference.concerns_pods() && is_writable(seat, facts);
