@@ -30,7 +30,7 @@ mod subscribe;
 
 pub use apps::is_there;
 pub use blueprints::Blueprints;
-pub(crate) use cache::{BY_POOL, BY_REMEMBERED};
+pub(crate) use cache::{BY_LEFT, BY_POOL, BY_POOL_WITH_ATTRIBUTES, BY_REMEMBERED};
 pub use cache::{Pool, Replacement, Settings};
 
 use adder::Adder;

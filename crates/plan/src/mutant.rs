@@ -167,6 +167,10 @@ mutants! {
     FirstPoolNotAlone,
     /// A pool that a rollout has changed does not count once it is done, whatever becomes of it.
     PoolsDownUncounted,
+    /// A pool that was well before a change did it no good counts as one that never was, once another change has reached it.
+    ChangedTwiceForgotten,
+    /// A pool does not count while it has no workload, nor as before once that is made anew.
+    LostPoolsUncounted,
     /// A pool counts as done as soon as its pods are available.
     PoolSettledForgotten,
     /// A rollout goes on though a pool that was well is not done in time.
@@ -179,6 +183,8 @@ mutants! {
     GraceForgotten,
     /// They are deleted however many pools leave at once.
     HoldForgotten,
+    /// Those that are left of many that left at once are deleted when they are few.
+    HoldDissolves,
     /// They are deleted however many others are in change, or being deleted.
     RemovalsUnbudgeted,
     /// A pool that is back is noted to be leaving still.

@@ -24,6 +24,7 @@ pub mod health;
 pub mod learned;
 pub mod leaving;
 mod naming;
+pub mod needed;
 pub mod object;
 pub mod pods;
 pub mod progress;

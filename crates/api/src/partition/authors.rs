@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 use super::manager::{binding_labels, nodes};
 use super::policies::{binding, not_by, policy};
 use super::probers::{leases, results, what_to_probe};
-use super::{Action, ServiceAccount, quoted};
+use super::{Action, ServiceAccount, pools, quoted};
 use crate::kinds::{self, KindInfo, OwnKind};
-use crate::pool::NODE_POOL_LABEL;
 
 /// A policy with its binding, and the kind it is about.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +17,10 @@ pub struct AuthorPolicy {
     pub objects: [Value; 2],
 }
 
-/// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, what the manager
-/// remembers of DaemonSets and OverridePolicies, what is probed and what came of it, NodePools and their applications; and those on
-/// what the manager itself may write.
-/// They always deny, and need no tenants.
-pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 15] {
+/// The policies on who may write what makes dapple change pods and nodes: PodMarkers, OverridePolicies, NodePools and their
+/// applications, what the manager remembers of DaemonSets, OverridePolicies, applications, and on nodes, what is probed and what came
+/// of it; and those on what the manager itself may write. They always deny, and need no tenants.
+pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 19] {
     [
         pod_markers(),
         what_to_probe(manager),
@@ -34,11 +32,15 @@ pub fn author_policies(manager: &ServiceAccount) -> [AuthorPolicy; 15] {
         statuses(manager),
         nodes(manager),
         binding_labels(manager),
-        node_pools(),
-        own_pool(),
-        applications(&kinds::YURT_APP_SET, "dapple-yurtappset-authors", &["spec"]),
-        applications(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-authors", &["spec"]),
-        applications(&kinds::REPLACEMENT, "dapple-replacement-authors", &["subject", "replacements"]),
+        pools::node_pools(),
+        pools::own_pool(),
+        pools::applications(&kinds::YURT_APP_SET, "dapple-yurtappset-authors", &["spec"]),
+        pools::revisions(&kinds::YURT_APP_SET, "dapple-yurtappset-revision-authors", manager),
+        pools::statuses(&kinds::YURT_APP_SET, "dapple-yurtappset-status-authors", manager),
+        pools::applications(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-authors", &["spec"]),
+        pools::revisions(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-revision-authors", manager),
+        pools::statuses(&kinds::YURT_APP_DAEMON, "dapple-yurtappdaemon-status-authors", manager),
+        pools::applications(&kinds::REPLACEMENT, "dapple-replacement-authors", &["subject", "replacements"]),
     ]
 }
 
@@ -52,12 +54,18 @@ const REVISION_WRITERS: [&str; 5] = [
     "storage-version-migrator-controller",
 ];
 
-/// Whether the sender may change a DaemonSet: the one whose name an expression gives, or any in the namespace.
-fn may_update(name: Option<&str>) -> String {
+/// Whether the sender may create pods in the namespace.
+const CREATES_PODS: &str =
+    "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()";
+
+/// Whether the sender may change an object of a kind: the one whose name an expression gives, or any in the namespace. It asks
+/// twice, and the API server lets no expression ask three times.
+fn may_update(kind: KindInfo, name: Option<&str>) -> String {
+    let KindInfo { group, plural, .. } = kind;
     let one = name.map(|name| format!(".name({name})")).unwrap_or_default();
     let check = |verb: &str| {
         format!(
-            "authorizer.group('apps.kruise.io').resource('daemonsets').namespace(request.namespace){one}.check('{verb}').allowed()"
+            "authorizer.group('{group}').resource('{plural}').namespace(request.namespace){one}.check('{verb}').allowed()"
         )
     };
     format!("({} || {})", check("update"), check("patch"))
@@ -90,8 +98,8 @@ fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
     let conditions =
         json!([not_by(&REVISION_WRITERS, manager), {"name": "of-a-daemonset-of-dapple", "expression": about_ours}]);
     let variables = json!([{"name": "sets", "expression": names_of_owners(is_ours)}]);
-    let named = format!("variables.sets.all(set, {})", may_update(Some("set")));
-    let any = format!("variables.sets.size() > 0 || {}", may_update(None));
+    let named = format!("variables.sets.all(set, {})", may_update(kinds::DAEMON_SET.at, Some("set")));
+    let any = format!("variables.sets.size() > 0 || {}", may_update(kinds::DAEMON_SET.at, None));
     let needs = "a ControllerRevision says what pods of a DaemonSet run, so whoever writes one that a DaemonSet of \
                  apps.kruise.io owns, or that nobody owns, needs permission to update that DaemonSet";
     let validations = json!([validation(&named, needs), validation(&any, needs)]);
@@ -102,45 +110,64 @@ fn revisions(manager: &ServiceAccount) -> AuthorPolicy {
 
 /// A revision of an OverridePolicy says what pods of groups run whose turn has not come, and of those that the newest does not suit.
 fn override_revisions(manager: &ServiceAccount) -> AuthorPolicy {
-    let KindInfo { group, kind, plural, .. } = kinds::OVERRIDE_POLICY.at;
-    let rules = json!([
-        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["controllerrevisions"]},
-    ]);
-    let is_ours = format!("owner.apiVersion.startsWith('{group}/') && owner.kind == '{kind}'");
-    let concerns = |object: &str| format!("{}.exists(owner, {is_ours})", owners(object));
-    let about_ours = format!("{} || request.operation == 'UPDATE' && {}", concerns("object"), concerns("oldObject"));
-    let conditions =
-        json!([not_by(&REVISION_WRITERS, manager), {"name": "of-an-overridepolicy", "expression": about_ours}]);
-    let may_update = format!(
-        "authorizer.group('{group}').resource('{plural}').namespace(request.namespace).name(policy).check('update').allowed()"
-    );
-    let creates = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()";
     let needs = "a ControllerRevision of an OverridePolicy says what pods run, so whoever writes one needs permission to update \
                  that OverridePolicy and to create pods";
-    let allowed = format!("variables.policies.all(policy, {may_update}) && {creates}");
-    let validations = json!([validation(&allowed, needs)]);
-    let name = "dapple-override-revision-authors";
-    let policy = policy(
-        name,
-        rules,
-        conditions,
-        json!([{"name": "policies", "expression": names_of_owners(&is_ours)}]),
-        validations,
-    );
-    AuthorPolicy { crd: kinds::OVERRIDE_POLICY.crd(), objects: [policy, binding(name, Action::Deny)] }
+    let further = [CREATES_PODS.to_owned()];
+    revisions_of(&kinds::OVERRIDE_POLICY, "dapple-override-revision-authors", manager, needs, &further)
 }
 
 /// The status says what nodes are held back at.
 fn statuses(manager: &ServiceAccount) -> AuthorPolicy {
-    let rules = json!([
-        {"apiGroups": ["apps.kruise.io"], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": ["daemonsets/status"]},
-    ]);
     let needs = "the status of a DaemonSet says what nodes that are held back run, so whoever writes it needs permission to \
                  update the DaemonSet";
-    let validations = json!([validation(&may_update(Some("object.metadata.name")), needs)]);
-    let name = "dapple-daemonset-status-authors";
-    let policy = policy(name, rules, json!([not_by(&[], manager)]), json!([]), validations);
-    AuthorPolicy { crd: kinds::DAEMON_SET.crd(), objects: [policy, binding(name, Action::Deny)] }
+    statuses_of(&kinds::DAEMON_SET, "dapple-daemonset-status-authors", manager, needs, &[])
+}
+
+/// A policy on who may write revisions that objects of a kind own: whoever may update these, and of whom all of `further` is true.
+pub(super) fn revisions_of(
+    kind: &OwnKind,
+    name: &str,
+    manager: &ServiceAccount,
+    needs: &str,
+    further: &[String],
+) -> AuthorPolicy {
+    let KindInfo { group, kind: owner, .. } = kind.at;
+    let rules = json!([
+        {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["controllerrevisions"]},
+    ]);
+    let is_ours = format!("owner.apiVersion.startsWith('{group}/') && owner.kind == '{owner}'");
+    let concerns = |object: &str| format!("{}.exists(owner, {is_ours})", owners(object));
+    let about_ours = format!("{} || request.operation == 'UPDATE' && {}", concerns("object"), concerns("oldObject"));
+    let conditions =
+        json!([not_by(&REVISION_WRITERS, manager), {"name": "of-such-an-owner", "expression": about_ours}]);
+    let variables = json!([{"name": "owners", "expression": names_of_owners(&is_ours)}]);
+    let named = format!("variables.owners.all(owner, {})", may_update(kind.at, Some("owner")));
+    let policy = policy(name, rules, conditions, variables, all_of(&named, further, needs));
+    AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
+}
+
+/// A policy on who may write statuses of a kind: whoever may update the object, and of whom all of `further` is true.
+pub(super) fn statuses_of(
+    kind: &OwnKind,
+    name: &str,
+    manager: &ServiceAccount,
+    needs: &str,
+    further: &[String],
+) -> AuthorPolicy {
+    let KindInfo { group, plural, .. } = kind.at;
+    let resource = format!("{plural}/status");
+    let rules = json!([
+        {"apiGroups": [group], "apiVersions": ["*"], "operations": ["UPDATE"], "resources": [resource]},
+    ]);
+    let named = may_update(kind.at, Some("object.metadata.name"));
+    let policy = policy(name, rules, json!([not_by(&[], manager)]), json!([]), all_of(&named, further, needs));
+    AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
+}
+
+/// Validations that say the same of each of these, as no expression may ask for many rights.
+fn all_of(first: &str, further: &[String], needs: &str) -> Value {
+    let expressions = std::iter::once(first).chain(further.iter().map(String::as_str));
+    expressions.map(|expression| validation(expression, needs)).collect()
 }
 
 /// A marker changes pods, its exec probes run commands in them, and all others reach their ports whatever their NetworkPolicy says.
@@ -174,62 +201,24 @@ fn pod_markers() -> AuthorPolicy {
 
 /// An OverridePolicy decides what pods are made of.
 fn override_policies() -> AuthorPolicy {
-    let creates = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()";
     let needs = "an OverridePolicy decides what pods run, so whoever writes its spec needs permission to create pods";
-    let validations = json!([validation(creates, needs)]);
+    let validations = json!([validation(CREATES_PODS, needs)]);
     author_policy(&kinds::OVERRIDE_POLICY, "dapple-overridepolicy-authors", json!([]), validations)
 }
 
-/// A NodePool decides what nodes have.
-fn node_pools() -> AuthorPolicy {
-    let patches = "authorizer.group('').resource('nodes').check('patch').allowed()";
-    let needs = "a NodePool decides what labels, annotations and taints nodes have, so whoever writes its spec needs permission to \
-                 patch nodes";
-    let message = format!("{} + request.userInfo.username + ' lacks it'", quoted(&format!("{needs}: ")));
-    let validations =
-        json!([{"expression": patches, "message": needs, "messageExpression": message, "reason": "Forbidden"}]);
-    author_policy(&kinds::NODE_POOL, "dapple-nodepool-authors", json!([]), validations)
-}
-
-/// A kubelet may change labels of its own node, and would get pods that are not meant for it in another pool.
-fn own_pool() -> AuthorPolicy {
-    let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"]}]);
-    let pool = |object: &str| format!("{object}.metadata.?labels[?{}]", quoted(NODE_POOL_LABEL));
-    let conditions = json!([{"name": "by-a-node", "expression": "'system:nodes' in request.userInfo.groups"}]);
-    let expression = format!("{} == {}", pool("object"), pool("oldObject"));
-    let said =
-        format!("a node may not change which pool it is in: its label {NODE_POOL_LABEL} is for others to change");
-    let validations = json!([{"expression": expression, "message": said, "reason": "Forbidden"}]);
-    let name = "dapple-pool-of-nodes";
-    let policy = policy(name, rules, conditions, json!([]), validations);
-    AuthorPolicy { crd: kinds::NODE_POOL.crd(), objects: [policy, binding(name, Action::Deny)] }
-}
-
-/// An application in pools, and what differs from pool to pool, decide which workloads there are, and what they run.
-fn applications(kind: &OwnKind, name: &str, fields: &[&str]) -> AuthorPolicy {
-    let validations: Vec<Value> = ["deployments", "statefulsets"]
-        .into_iter()
-        .map(|resource| {
-            let creates = format!(
-                "authorizer.group('apps').resource('{resource}').namespace(request.namespace).check('create').allowed()"
-            );
-            let needs = format!(
-                "a {} decides what workloads run in pools, so whoever writes its {} needs permission to create {resource}",
-                kind.at.kind,
-                fields.join(" or ")
-            );
-            validation(&creates, &needs)
-        })
-        .collect();
-    author_policy_of(kind, name, fields, json!([]), json!(validations))
-}
-
-fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
+/// A policy on who may write the spec.
+pub(super) fn author_policy(kind: &OwnKind, name: &str, variables: Value, validations: Value) -> AuthorPolicy {
     author_policy_of(kind, name, &["spec"], variables, validations)
 }
 
 /// A policy on who may write these fields.
-fn author_policy_of(kind: &OwnKind, name: &str, fields: &[&str], variables: Value, validations: Value) -> AuthorPolicy {
+pub(super) fn author_policy_of(
+    kind: &OwnKind,
+    name: &str,
+    fields: &[&str],
+    variables: Value,
+    validations: Value,
+) -> AuthorPolicy {
     let KindInfo { group, version, plural, .. } = kind.at;
     let rules = json!([
         {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE", "UPDATE"], "resources": [plural]},
@@ -242,7 +231,8 @@ fn author_policy_of(kind: &OwnKind, name: &str, fields: &[&str], variables: Valu
     AuthorPolicy { crd: kind.crd(), objects: [policy, binding(name, Action::Deny)] }
 }
 
-fn validation(expression: &str, needs: &str) -> Value {
+/// That an expression is true of the sender, in the namespace.
+pub(super) fn validation(expression: &str, needs: &str) -> Value {
     let begin = quoted(&format!("{needs} in namespace "));
     let message = format!("{begin} + request.namespace + ': ' + request.userInfo.username + ' lacks it'");
     json!({"expression": expression, "message": needs, "messageExpression": message, "reason": "Forbidden"})
@@ -250,18 +240,28 @@ fn validation(expression: &str, needs: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::crd::{crds, is_ours};
 
+    fn manager() -> ServiceAccount {
+        ServiceAccount { namespace: "dapple-system".to_owned(), name: "dapple-manager".to_owned() }
+    }
+
+    fn texts<'a>(list: &'a Value, field: &str) -> Vec<&'a str> {
+        list.as_array().expect("a list").iter().map(|item| item[field].as_str().expect("a text")).collect()
+    }
+
     #[test]
     fn each_is_ours_and_about_a_kind_of_ours() {
-        let manager = ServiceAccount { namespace: "dapple-system".to_owned(), name: "dapple-manager".to_owned() };
-        for AuthorPolicy { crd, objects } in author_policies(&manager) {
+        let mut names = BTreeSet::new();
+        for AuthorPolicy { crd, objects } in author_policies(&manager()) {
             assert!(objects.iter().all(is_ours));
             assert!(crds().iter().any(|is| is["metadata"]["name"] == crd), "{crd}");
             let rule = &objects[0]["spec"]["matchConstraints"]["resourceRules"][0];
             let [resource, group] = ["resources", "apiGroups"].map(|field| rule[field][0].as_str().expect("a text"));
-            // Revisions are everybody's; those of DaemonSets are told by their owners. Nodes and workloads are others'.
+            // Revisions are everybody's; those of ours are told by their owners. Nodes and workloads are others'.
             let expected = match resource {
                 "controllerrevisions" => "controllerrevisions.apps",
                 "nodes" => "nodes.",
@@ -271,6 +271,56 @@ mod tests {
             };
             assert_eq!(format!("{}.{group}", resource.trim_end_matches("/status")), expected);
             assert_eq!(objects[1]["spec"]["validationActions"], json!(["Deny"]));
+            assert_eq!(objects[1]["spec"]["policyName"], objects[0]["metadata"]["name"]);
+            assert!(names.insert(objects[0]["metadata"]["name"].to_string()), "each has a name of its own: {crd}");
+        }
+    }
+
+    #[test]
+    fn no_expression_asks_for_more_rights_than_the_api_server_lets_it() {
+        for AuthorPolicy { objects, .. } in author_policies(&manager()) {
+            for expression in texts(&objects[0]["spec"]["validations"], "expression") {
+                assert!(expression.matches(".check(").count() <= 2, "{expression}");
+            }
+        }
+    }
+
+    /// Kinds whose controllers go by revisions that they made before.
+    #[test]
+    fn what_the_manager_remembers_of_a_kind_is_for_those_who_may_update_it() {
+        let all = author_policies(&manager());
+        let spec_of = |is_it: &dyn Fn(&Value) -> bool| {
+            all.iter().map(|policy| &policy.objects[0]["spec"]).find(|spec| is_it(spec)).expect("a policy")
+        };
+        let nothing: &[&str] = &[];
+        for (kind, creates) in [
+            (&kinds::DAEMON_SET, nothing),
+            (&kinds::OVERRIDE_POLICY, &["pods"]),
+            (&kinds::YURT_APP_SET, &["deployments", "statefulsets"]),
+            (&kinds::YURT_APP_DAEMON, &["deployments", "statefulsets"]),
+        ] {
+            let KindInfo { kind: name, plural, .. } = kind.at;
+            let rule = |spec: &Value| spec["matchConstraints"]["resourceRules"][0].clone();
+            let of_revisions = spec_of(&|spec| {
+                let conditions = spec["matchConditions"].as_array().expect("a list");
+                rule(spec)["resources"] == json!(["controllerrevisions"])
+                    && conditions.iter().any(|is| is["expression"].to_string().contains(&format!("'{name}'")))
+            });
+            assert_eq!(rule(of_revisions)["operations"], json!(["CREATE", "UPDATE"]), "{name}");
+            let mut guarded = vec![of_revisions];
+            // There is no policy on the status of OverridePolicies.
+            if kind.at != kinds::OVERRIDE_POLICY.at {
+                guarded.push(spec_of(&|spec| rule(spec)["resources"] == json!([format!("{plural}/status")])));
+            }
+            for spec in guarded {
+                let asked = texts(&spec["validations"], "expression");
+                let asks = |resource: &str, verb: &str| {
+                    let (resource, verb) = (format!("resource('{resource}')"), format!("check('{verb}')"));
+                    asked.iter().any(|expression| expression.contains(&resource) && expression.contains(&verb))
+                };
+                assert!(asks(plural, "update") && asks(plural, "patch"), "{name}: {asked:?}");
+                assert!(creates.iter().all(|resource| asks(resource, "create")), "{name}: {asked:?}");
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 mod authors;
 mod manager;
 mod policies;
+mod pools;
 mod probers;
 
 use std::fmt;

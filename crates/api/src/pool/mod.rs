@@ -81,6 +81,9 @@ pub const CHANGED: &str = "dapple.dev/changed";
 /// Annotation of a workload: since when its pool is leaving the application.
 pub const LEAVING_SINCE: &str = "dapple.dev/leaving-since";
 
+/// Annotation of a workload: many pools left at once with its own, at the time that is noted beside it.
+pub const REMOVAL_HELD: &str = "dapple.dev/removal-held";
+
 /// Annotation of an application: when somebody had its rollout go on. What was stopped before is not stopped any more.
 pub const ROLLOUT_RESUMED: &str = "dapple.dev/rollout-resumed";
 

@@ -87,6 +87,12 @@ pub struct PoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub since: Option<Time>,
+    /// Whether its workload was still at work on what was written last.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
+    /// Whether its pods were not all available before the change that it is not done with.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_unavailable: bool,
     /// The last change that it was done with: when that was written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]

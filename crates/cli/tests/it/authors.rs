@@ -13,6 +13,29 @@ mod probers;
 const MARKERS: &str = "/apis/apps.kruise.io/v1alpha1/namespaces/default/podmarkers";
 const OVERRIDES: &str = "/apis/groupmanagement.kubeedge.io/v1alpha1/namespaces/default/overridepolicies";
 
+/// Every policy that comes with the installation.
+const POLICIES: [&str; 19] = [
+    "dapple-podmarker-authors",
+    "dapple-nodepodprobe-authors",
+    "dapple-prober-results",
+    "dapple-prober-leases",
+    "dapple-overridepolicy-authors",
+    "dapple-revision-authors",
+    "dapple-override-revision-authors",
+    "dapple-daemonset-status-authors",
+    "dapple-manager-of-nodes",
+    "dapple-manager-of-workloads",
+    "dapple-nodepool-authors",
+    "dapple-pool-of-nodes",
+    "dapple-yurtappset-authors",
+    "dapple-yurtappset-revision-authors",
+    "dapple-yurtappset-status-authors",
+    "dapple-yurtappdaemon-authors",
+    "dapple-yurtappdaemon-revision-authors",
+    "dapple-yurtappdaemon-status-authors",
+    "dapple-replacement-authors",
+];
+
 fn marker(name: &str, probe: Option<Value>) -> Value {
     let mut marker = json!({
         "apiVersion": "apps.kruise.io/v1alpha1", "kind": "PodMarker", "metadata": {"name": name},
@@ -89,6 +112,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     override_revisions(&cluster, &client, &deploys).await;
     managers_own(&cluster, &client).await;
     pools::authors(&cluster, &client).await;
+    pools::memory_of_applications(&cluster, &client).await;
     pools::nodes(&cluster, &client).await;
     probers::own_node_alone(&cluster, &client).await;
 
@@ -96,27 +120,7 @@ async fn nobody_gets_through_dapple_what_they_may_not_do_themselves() {
     bind(&client, "root", "cluster-admin", None).await;
     let any = marker("any", Some(exec()));
     eventually("the administrator is one", || admin.would_create(MARKERS, &any)).await;
-    policies_are_sound(
-        &admin,
-        &[
-            "dapple-podmarker-authors",
-            "dapple-nodepodprobe-authors",
-            "dapple-prober-results",
-            "dapple-prober-leases",
-            "dapple-overridepolicy-authors",
-            "dapple-revision-authors",
-            "dapple-override-revision-authors",
-            "dapple-daemonset-status-authors",
-            "dapple-manager-of-nodes",
-            "dapple-manager-of-workloads",
-            "dapple-nodepool-authors",
-            "dapple-pool-of-nodes",
-            "dapple-yurtappset-authors",
-            "dapple-yurtappdaemon-authors",
-            "dapple-replacement-authors",
-        ],
-    )
-    .await;
+    policies_are_sound(&admin, &POLICIES).await;
     cluster.stop().await.unwrap();
 }
 

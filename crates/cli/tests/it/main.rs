@@ -24,6 +24,7 @@ mod plan_groups;
 mod plan_live;
 mod plan_policies;
 mod pools;
+mod pools_faults;
 mod pools_live;
 mod prober;
 mod probing;

@@ -285,3 +285,31 @@ async fn going_back_writes_both_objects_and_says_so_first() {
     assert!(shown.contains("YurtAppSet edge/web has no revision 5; it has 1, 2"), "{shown}");
     assert_eq!(fake.writes().len(), 4);
 }
+
+/// The manager may see the two objects in either order: it is not let go on before it has seen both as they are.
+#[tokio::test(flavor = "multi_thread")]
+async fn going_back_goes_on_once_the_manager_has_seen_each_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut known = answers(&application(json!({}), json!({})));
+    let settings = known.get_mut(&format!("{OURS}/yurtappconfigurationreplacements/settings")).unwrap();
+    settings["status"]["observedGeneration"] = json!(1);
+    let (fake, kubeconfig) = Fake::start(known, 0, folder.path()).await;
+    let shown = said(&kubeconfig, 2, &["rollout", "undo", "yas/web"]);
+    for part in [
+        "YurtAppSet edge/web is back at revision 1, and still paused: go on with `dapple rollout resume`",
+        "no manager has seen the change of YurtAppConfigurationReplacement edge/settings",
+    ] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+    let writes = fake.writes();
+    assert_eq!(writes.len(), 3, "it is not let go on: {writes:?}");
+    assert_eq!(writes[2]["replacements"], items(1));
+
+    let unseen = application(json!({}), json!({"observedGeneration": 3}));
+    let (fake, kubeconfig) = Fake::start(answers(&unseen), 0, folder.path()).await;
+    let shown = said(&kubeconfig, 2, &["rollout", "undo", "yas/web", "--to-revision=1"]);
+    assert!(shown.contains("its replacements are not, and it is paused"), "{shown}");
+    let writes = fake.writes();
+    assert_eq!(writes.len(), 2, "the replacements are tried, and not written yet: {writes:?}");
+    assert_eq!(writes[1]["metadata"]["annotations"]["dapple.dev/suspend"], "true");
+}

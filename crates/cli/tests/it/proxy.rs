@@ -1,4 +1,5 @@
-//! A proxy before the API server that can hold a write back, as a slow network would, and remembers what passed.
+//! A proxy before the API server that can hold a write back, as a slow network would, or all that watches tell, and remembers what
+//! passed.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -8,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures::StreamExt;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use serde_json::json;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// The proxy. It passes everything on with the rights of `client`.
 #[derive(Clone)]
@@ -23,6 +25,8 @@ struct Inner {
     hold_status_writes: AtomicBool,
     held: Notify,
     release: Notify,
+    /// Whether watches tell nothing.
+    is_frozen: watch::Sender<bool>,
     /// Writes other than to the lease, with the API server's answer.
     writes: Mutex<Vec<(String, StatusCode)>>,
 }
@@ -35,6 +39,7 @@ impl Proxy {
             hold_status_writes: AtomicBool::new(false),
             held: Notify::new(),
             release: Notify::new(),
+            is_frozen: watch::Sender::new(false),
             writes: Mutex::default(),
         };
         let proxy = Self(Arc::new(inner));
@@ -61,9 +66,22 @@ impl Proxy {
         self.0.release.notify_one();
     }
 
+    /// From now on watches tell nothing, or go on with what they have not told.
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        self.0.is_frozen.send_replace(is_frozen);
+    }
+
     /// Writes other than to the lease so far, with the API server's answer.
     pub(crate) fn writes(&self) -> Vec<(String, StatusCode)> {
         self.0.writes.lock().unwrap().clone()
+    }
+}
+
+impl Inner {
+    /// Waits while watches are frozen.
+    async fn thaws(&self) {
+        // The sender is ours: this ends when they go on.
+        let _ = self.is_frozen.subscribe().wait_for(|is_frozen| !is_frozen).await;
     }
 }
 
@@ -72,6 +90,7 @@ async fn pass(State(Proxy(proxy)): State<Proxy>, request: Request) -> Response {
     parts.headers.remove(http::header::HOST);
     let body = body.collect().await.unwrap().to_bytes();
     let path = parts.uri.path().to_owned();
+    let is_watch = parts.uri.query().unwrap_or_default().contains("watch=true");
     let is_write = parts.method != Method::GET && !path.contains("/leases");
     if is_write && path.ends_with("/status") && proxy.hold_status_writes.load(Ordering::SeqCst) {
         proxy.held.notify_one();
@@ -81,7 +100,18 @@ async fn pass(State(Proxy(proxy)): State<Proxy>, request: Request) -> Response {
     if is_write {
         proxy.writes.lock().unwrap().push((path, answer.status()));
     }
-    answer.map(Body::new)
+    let answer = answer.map(Body::new);
+    if !is_watch {
+        return answer;
+    }
+    let held = move |part| {
+        let proxy = proxy.clone();
+        async move {
+            proxy.thaws().await;
+            part
+        }
+    };
+    answer.map(|body| Body::from_stream(body.into_data_stream().then(held)))
 }
 
 /// A kubeconfig that leads to the proxy.

@@ -1,7 +1,7 @@
 //! Admission webhooks of the real program, asked by a real API server, seen through kubectl.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use dapple_control::install::apply;
@@ -70,11 +70,16 @@ impl Hooked {
 
     /// Starts one of several, with more flags.
     pub(crate) fn replica_with(&self, number: usize, flags: &[&str]) -> Manager {
-        let Backend { address, health } = self.backends[number];
+        self.replica_at(self.backends[number], &format!("replica-{number}"), &self.kubeconfig, flags)
+    }
+
+    /// Starts one there, which reaches the API server by this kubeconfig.
+    pub(crate) fn replica_at(&self, backend: Backend, log: &str, kubeconfig: &Path, flags: &[&str]) -> Manager {
+        let Backend { address, health } = backend;
         let (address, health) = (address.to_string(), health.to_string());
         let url = format!("https://{}", self.front);
         let own = ["--listen", &health, "--webhook-listen", &address, "--webhook-url", &url];
-        Manager::with(&self.kubeconfig, self.cluster.log(&format!("replica-{number}")), &[&own[..], flags].concat())
+        Manager::with(kubeconfig, self.cluster.log(log), &[&own[..], flags].concat())
     }
 
     /// Waits until webhooks are asked.

@@ -90,15 +90,32 @@ struct State<T> {
 struct Indexed<T> {
     index: Index<T>,
     entries: BTreeSet<(Arc<str>, Key)>,
+    /// How many of them each value has.
+    counts: BTreeMap<Arc<str>, usize>,
 }
 
 impl<T> Indexed<T> {
     fn update(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
+        let Self { index, entries, counts } = self;
         if let Some(old) = old {
-            (self.index.values)(old, &mut |value| _ = self.entries.remove(&(value, key.clone())));
+            (index.values)(old, &mut |value| {
+                if !entries.remove(&(value.clone(), key.clone())) {
+                    return;
+                }
+                let left = counts.get(&value).map_or(0, |count| count.saturating_sub(1));
+                if left == 0 {
+                    counts.remove(&value);
+                } else {
+                    counts.insert(value, left);
+                }
+            });
         }
         if let Some(new) = new {
-            (self.index.values)(new, &mut |value| _ = self.entries.insert((value, key.clone())));
+            (index.values)(new, &mut |value| {
+                if entries.insert((value.clone(), key.clone())) {
+                    *counts.entry(value).or_default() += 1;
+                }
+            });
         }
     }
 }
@@ -217,7 +234,7 @@ impl<T: Cached> Store<T> {
         let mut state = self.write();
         let State { objects, indexes, .. } = &mut *state;
         indexes.entry(index.name).or_insert_with(|| {
-            let mut indexed = Indexed { index, entries: BTreeSet::new() };
+            let mut indexed = Indexed { index, entries: BTreeSet::new(), counts: BTreeMap::new() };
             objects.iter().for_each(|(key, object)| indexed.update(key, None, Some(object)));
             indexed
         });
@@ -225,15 +242,29 @@ impl<T: Cached> Store<T> {
 
     /// The objects that an index has under a value, by key. One that was not declared costs a look at every object.
     pub fn find(&self, index: Index<T>, value: &str) -> Vec<Arc<T>> {
+        self.find_some(index, value, usize::MAX, |_| true)
+    }
+
+    /// As [`Store::find`], but the first of them only, so many for which this holds. The others are neither copied nor looked at.
+    pub fn find_some(&self, index: Index<T>, value: &str, most: usize, is_wanted: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let state = self.read();
         let Some(indexed) = state.indexes.get(index.name) else {
-            return state.objects.values().filter(|object| index.has(object, value)).cloned().collect();
+            let found = state.objects.values().filter(|object| index.has(object, value) && is_wanted(object));
+            return found.take(most).cloned().collect();
         };
         let entries = indexed.entries.range((Arc::from(value), Key::new("", ""))..);
-        entries
-            .take_while(|(entry, _)| entry.as_ref() == value)
-            .filter_map(|(_, key)| state.objects.get(key).cloned())
-            .collect()
+        let entries = entries.take_while(|(entry, _)| entry.as_ref() == value);
+        let found = entries.filter_map(|(_, key)| state.objects.get(key)).filter(|object| is_wanted(object));
+        found.take(most).cloned().collect()
+    }
+
+    /// How many objects an index has under a value. One that was not declared costs a look at every object.
+    pub fn count(&self, index: Index<T>, value: &str) -> usize {
+        let state = self.read();
+        match state.indexes.get(index.name) {
+            Some(indexed) => indexed.counts.get(value).copied().unwrap_or_default(),
+            None => state.objects.values().filter(|object| index.has(object, value)).count(),
+        }
     }
 
     /// The values that an index has objects under.

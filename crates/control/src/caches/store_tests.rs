@@ -73,6 +73,13 @@ fn objects_are_found_by_index_declared_or_not() {
     let is_alike = |index: Index<Pod>, value: &str| {
         let (found, looked_for) = (store.find(index, value), undeclared.find(index, value));
         assert_eq!(names(&found), names(&looked_for), "{} {value}", index.name);
+        for store in [&store, &undeclared] {
+            assert_eq!(store.count(index, value), found.len(), "{} {value}", index.name);
+            let last = found.last().map(|pod| pod.meta.key.clone());
+            let some = store.find_some(index, value, 1, |pod| Some(&pod.meta.key) == last.as_ref());
+            assert_eq!(names(&some), names(&found[found.len().saturating_sub(1)..]));
+            assert_eq!(names(&store.find_some(index, value, 1, |_| true)), names(&found[..found.len().min(1)]));
+        }
         found.iter().map(|pod| pod.meta.key.name.to_string()).collect::<Vec<_>>()
     };
     let apply = |object: &Value| {
@@ -256,9 +263,11 @@ proptest! {
                 let by_owner = all.iter().filter(|pod| pod.owner.as_deref() == Some(&owner)).cloned().collect::<Vec<_>>();
                 let found = store.find(Pod::BY_OWNER, &owner);
                 prop_assert_eq!(names(&found), names(&by_owner));
+                prop_assert_eq!(store.count(Pod::BY_OWNER, &owner), by_owner.len());
                 let by_node = all.iter().filter(|pod| pod.node.as_deref() == Some(&node)).cloned().collect::<Vec<_>>();
                 let found = store.find(BY_NODE, &node);
                 prop_assert_eq!(names(&found), names(&by_node));
+                prop_assert_eq!(store.count(BY_NODE, &node), by_node.len());
             }
             prop_assert_eq!(all.len(), store.len());
         }

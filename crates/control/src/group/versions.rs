@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::group::OverridePolicySpec;
+use dapple_api::kinds::OVERRIDE_POLICY;
 use dapple_plan::group::version::{self, Settled, name_of, settle, surplus};
 use kube::Client;
 use serde_json::json;
@@ -53,7 +54,8 @@ impl Versions {
     /// Those of a policy, the newest first.
     fn of_policy(&self, policy: &Policy<OverridePolicySpec>) -> Vec<Arc<Revision>> {
         let mut found = self.revisions.find(Revision::BY_OWNER, &policy.meta.uid);
-        found.retain(|revision| version::is_numbered(revision.number));
+        let is_its = |revision: &Revision| revision.is_of(OVERRIDE_POLICY.at, &policy.meta);
+        found.retain(|revision| is_its(revision) && version::is_numbered(revision.number));
         found.sort_by_key(|revision| std::cmp::Reverse(revision.number));
         found
     }
@@ -113,7 +115,7 @@ impl PolicyHistory {
         let versions = Versions::subscribe(&context.caches, &context.stop, move |change: &Change<Revision>| {
             let Change::Object { key, old, new, .. } = change else { return };
             let owner = new.as_ref().or(old.as_ref()).and_then(|revision| revision.owner.as_ref());
-            let is_policys = owner.is_some_and(|owner| *owner.kind == *dapple_api::kinds::OVERRIDE_POLICY.at.kind);
+            let is_policys = owner.is_some_and(|owner| *owner.kind == *OVERRIDE_POLICY.at.kind);
             if let Some(owner) = owner.filter(|_| is_policys)
                 && of_revisions.add(Key { namespace: key.namespace.clone(), name: owner.name.clone() }, Urgency::Change)
             {
@@ -196,7 +198,7 @@ impl Reconcile for PolicyHistory {
     async fn tell_failure(&self, at: &Key, failure: &Failure) {
         let Some(policy) = self.overrides.get(at) else { return };
         self.recorder.report(Report {
-            about: dapple_api::kinds::OVERRIDE_POLICY.at,
+            about: OVERRIDE_POLICY.at,
             key: at.clone(),
             uid: policy.meta.uid.to_string(),
             event_type: EventType::Warning,

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use dapple_api::kinds::{NATIVE_DEPLOYMENT, NATIVE_STATEFUL_SET};
 use dapple_plan::pool::application::{Action, Decision, Facts, decide};
-use dapple_plan::pool::learned::Target;
+use dapple_plan::pool::report::tell_refused;
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tracing::warn;
 
 use super::cache::BY_POOL;
 use super::kept::{ApplicationSpec, Kept, Workload};
-use super::metrics::Numbers;
+use super::metrics;
 use super::{BACKOFF, Pool, Replacement};
 use crate::caches::store::{Change, Store};
 use crate::failing::Failure;
@@ -27,28 +27,31 @@ use crate::observed::KindInfo;
 use crate::queue::{Ended, Queue, Urgency};
 use crate::slim::{Key, Revision};
 use crate::worker::Reconcile;
+use crate::writes::client::in_words;
 use crate::writes::events::{EventType, Report};
 
 mod claim;
 mod execute;
 mod explain;
+mod failed;
 mod io;
+mod judged;
 mod learn;
+mod memory;
 mod observe;
 mod recalled;
 mod replacements;
 mod revise;
 mod tell;
 
-use explain::{Changers, Said};
 use io::Io;
-use learn::Sought;
 pub use learn::is_there;
-use observe::{Situation, View};
+use memory::Memory;
+use observe::{Numbers, Situation, View};
 pub(super) use observe::{addressed, asked, in_force, plain};
-use recalled::Recalled;
 pub(super) use replacements::tell_unserved;
-use replacements::{Paced, tell_of_application, tell_without_subject};
+use replacements::{tell_of_application, tell_without_subject};
+use revise::Revised;
 use tell::Told;
 
 /// A status is written no more often; and how soon to look again where our view is behind.
@@ -64,48 +67,6 @@ const QUESTIONS: usize = 4;
 pub(super) struct Applications<S: ApplicationSpec> {
     io: Io<S>,
     memories: Mutex<BTreeMap<Key, Memory>>,
-}
-
-/// What saves questions, and no more.
-#[derive(Default)]
-struct Memory {
-    recalled: Recalled,
-    /// Pools whose last write was refused, with what was to be rolled out, the reason, and until when that counts.
-    refused: BTreeMap<String, Refusal>,
-    /// Workloads that a write of ours may have changed, by UID.
-    doubts: BTreeMap<String, Doubt>,
-    /// Workloads that another webhook changes, by UID, with what was compared.
-    others_doing: BTreeMap<String, String>,
-    /// Whether there is what replacements have pods refer to.
-    targets: BTreeMap<Target, Sought>,
-    /// What pods said of pools that are not done.
-    pods: BTreeMap<String, Said>,
-    /// Who else changes workloads that are left alone for that.
-    changers: BTreeMap<String, Changers>,
-    /// When the status was last written.
-    told: Option<Instant>,
-    /// When those of replacements were.
-    paced: Paced,
-}
-
-impl Memory {
-    /// How long the status is not written yet.
-    fn rest(&self) -> Option<Duration> {
-        self.told.map(|told| PACE.saturating_sub(told.elapsed())).filter(|rest| !rest.is_zero())
-    }
-}
-
-/// A write of which nobody knows whether it was done.
-struct Doubt {
-    /// The version that was to be changed: the write changes no other.
-    version: String,
-    until: Timestamp,
-}
-
-struct Refusal {
-    revision: String,
-    reason: String,
-    until: Timestamp,
 }
 
 impl<S: ApplicationSpec> Applications<S> {
@@ -169,30 +130,38 @@ impl<S: ApplicationSpec> Applications<S> {
         self.memories().remove(key).unwrap_or_default()
     }
 
-    async fn look(&self, kept: &Kept<S>, memory: &mut Memory) -> Result<Ended, kube::Error> {
-        // As the API server keeps times: what is told and read again is the same.
+    /// The time as the API server keeps times: what is told and read again is the same.
+    fn now(&self) -> Timestamp {
         let now = self.io.env.now();
-        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        memory.refused.retain(|_, refusal| now < refusal.until);
+        Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+
+    async fn look(&self, kept: &Kept<S>, memory: &mut Memory) -> Result<Ended, kube::Error> {
+        let now = self.now();
+        memory.forget(now);
         let mut view = match observe::observe(&self.io, kept, &mut memory.recalled) {
             Situation::Known(view) => *view,
             Situation::Behind => return Ok(Ended::Again(PACE)),
             Situation::Unknown(reason) => return tell::failure(&self.io, kept, memory, (reason, now)).await,
         };
-        if claim::claim(&self.io, kept, &view).await?
-            || revise::revise(&self.io, kept, &mut view, &mut memory.recalled).await?
-        {
+        if claim::claim(&self.io, kept, &mut view, memory, now).await? {
             return Ok(Ended::Again(PACE));
+        }
+        match revise::revise(&self.io, kept, &mut view, memory, now).await? {
+            Revised::Newest => {}
+            Revised::Written => return Ok(Ended::Again(PACE)),
+            Revised::Failed(reason) => return tell::failure(&self.io, kept, memory, (reason, now)).await,
         }
         let Some(newest) = view.newest.clone() else { return Ok(Ended::Again(PACE)) };
         memory.refused.retain(|_, refusal| refusal.revision == newest.name);
-        memory.doubts.retain(|_, doubt| now < doubt.until);
+        memory.judged.keep(&view.workloads);
         for workload in &mut view.workloads {
             let [uid, version] = ["uid", "resourceVersion"].map(|field| workload.object["metadata"][field].as_str());
             let doubt = uid.and_then(|uid| memory.doubts.get(uid));
             workload.is_in_doubt = doubt.is_some_and(|doubt| Some(doubt.version.as_str()) == version);
         }
-        view.refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone())).collect();
+        let refused = memory.refused.iter().map(|(pool, known)| (pool.clone(), known.reason.clone()));
+        view.refused.extend(refused);
         view.learned = learn::known(memory, now);
         let mut decision = decide(&facts(kept, &view, now));
         let mut asked = 0;
@@ -205,32 +174,70 @@ impl<S: ApplicationSpec> Applications<S> {
         }
         self.io.counted.renderings.inc_by(memory.recalled.rendered());
         view.failures.extend(learn::unreadable(&memory.targets));
-        self.io.counted.note(S::CONTROLLER, &kept.meta.key, Some(Numbers::of(&decision)));
+        view.failures.extend(memory.failed.told());
+        self.io.counted.note(S::CONTROLLER, &kept.meta.key, Some(metrics::Numbers::of(&decision)));
+        self.act(kept, &mut view, decision, memory, now).await
+    }
+
+    /// Does what was decided, and tells of it. When to look again.
+    async fn act(
+        &self,
+        kept: &Kept<S>,
+        view: &mut View,
+        mut decision: Decision,
+        memory: &mut Memory,
+        now: Timestamp,
+    ) -> Result<Ended, kube::Error> {
         if decision.must_be_stored_first {
-            match tell::tell(&self.io, kept, &view, &decision, memory, now).await? {
+            match tell::tell(&self.io, kept, view, &decision, memory, now).await? {
                 Told::All => {}
                 Told::Later(rest) => return Ok(Ended::Again(rest)),
                 Told::Changed => return Ok(Ended::Failed),
             }
         }
-        let are_all_done = execute::execute(&self.io, kept, &view, &decision, memory, now).await?;
+        let are_all_done = execute::execute(&self.io, kept, view, &decision, memory, now).await?;
+        tell_refused(&mut decision.status, |pool| memory.refused.get(pool).map(|refusal| refusal.reason.as_str()));
         self.report(kept, &decision);
-        revise::drop_surplus(&self.io, kept, &view, &decision).await?;
+        revise::drop_surplus(&self.io, kept, view, &decision, memory, now).await?;
+        let of_others = self.tell_replacements(view, &decision, memory, now).await?;
         let told = if decision.must_be_stored_first {
             Told::All
         } else {
-            tell::tell(&self.io, kept, &view, &decision, memory, now).await?
+            tell::tell(&self.io, kept, view, &decision, memory, now).await?
         };
-        let of_others = tell_of_application(&self.io, &view, &decision, &mut memory.paced, now).await?;
         let later = [told.later(), of_others, (!are_all_done).then_some(PACE)].into_iter().flatten().min();
         if let Some(later) = later {
             return Ok(Ended::Again(later));
         }
         let wake = decision.wake.map(|wake| u64::try_from(wake.as_second() - now.as_second()).unwrap_or(1));
-        let waits = !memory.pods.is_empty() || decision.seats.iter().any(|seat| !seat.missing.is_empty());
-        let polled = (waits || !view.failures.is_empty() || !memory.refused.is_empty()).then_some(AGAIN.as_secs());
-        let again = wake.into_iter().chain(polled).min();
+        let waits = !memory.pods.is_empty() || decision.is_to_be_polled();
+        // What an autoscaler held back a moment ago it may not hold back any more.
+        let recalls = view.numbers == Numbers::Recalled && view.workloads.iter().any(|workload| workload.is_autoscaled);
+        let is_polled = waits || recalls || !view.failures.is_empty() || !memory.refused.is_empty();
+        let again = wake.into_iter().chain(is_polled.then_some(AGAIN.as_secs())).min();
         Ok(again.map_or(Ended::Done, |seconds| Ended::Again(Duration::from_secs(seconds.max(1)))))
+    }
+
+    /// Tells how its replacements are, unless that failed a moment ago; that it fails is told of the application. How long until one
+    /// may be written that was written a moment ago.
+    async fn tell_replacements(
+        &self,
+        view: &mut View,
+        decision: &Decision,
+        memory: &mut Memory,
+        now: Timestamp,
+    ) -> Result<Option<Duration>, kube::Error> {
+        const STATUS: &str = "the status of a replacement";
+        if memory.failed.about(STATUS).is_some() {
+            return Ok(None);
+        }
+        match tell_of_application(&self.io, view, decision, &mut memory.paced, now).await {
+            Ok(later) => Ok(later),
+            Err(error) => {
+                view.failures.push(memory.failed.note(STATUS.to_owned(), "written", error, now)?);
+                Ok(None)
+            }
+        }
     }
 
     /// There is no application of this name: replacements for it say so.
@@ -336,6 +343,11 @@ impl<S: ApplicationSpec> Reconcile for Applications<S> {
     async fn tell_failure(&self, key: &Key, failure: &Failure) {
         let Some(kept) = self.io.applications.get(key) else { return };
         self.event(&kept, EventType::Warning, ("Reconciling", "Failing"), failure.text.clone());
+        let mut memory = self.recall(key);
+        if let Err(error) = tell::failure(&self.io, &kept, &mut memory, (failure.text.clone(), self.now())).await {
+            warn!(application = %key, error = in_words(&error), "that it fails cannot be told in its status");
+        }
+        self.memories().insert(key.clone(), memory);
     }
 }
 
@@ -393,21 +405,5 @@ impl<S: ApplicationSpec> Adder<S> {
                 self.add(known.meta.key.clone(), *listed);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_status_is_written_once_a_second() {
-        let mut memory = Memory::default();
-        assert_eq!(memory.rest(), None);
-        memory.told = Some(Instant::now());
-        tokio::time::advance(Duration::from_millis(400)).await;
-        assert_eq!(memory.rest(), Some(Duration::from_millis(600)));
-        tokio::time::advance(Duration::from_millis(600)).await;
-        assert_eq!(memory.rest(), None);
     }
 }

@@ -22,6 +22,25 @@ pub(crate) const BY_POOL: Index<Node> =
 pub(crate) const BY_REMEMBERED: Index<Node> =
     Index { name: "remembered pool", values: |node, tell| node.pool.remembered.iter().cloned().for_each(tell) };
 
+/// Finds nodes that have left a pool by that pool, which has put there what is there still.
+pub(crate) const BY_LEFT: Index<Node> = Index {
+    name: "left pool",
+    values: |node, tell| {
+        let label = node.labels.get_shared(NODE_POOL_LABEL);
+        let left = node.pool.remembered.iter().filter(|pool| label.as_ref() != Some(*pool));
+        left.cloned().for_each(tell);
+    },
+};
+
+/// Finds nodes that have something of a pool by the pool that their label names.
+pub(crate) const BY_POOL_WITH_ATTRIBUTES: Index<Node> = Index {
+    name: "pool of attributes",
+    values: |node, tell| {
+        let label = node.labels.get_shared(NODE_POOL_LABEL).filter(|_| node.pool.remembered.is_some());
+        label.into_iter().for_each(tell);
+    },
+};
+
 /// A cached NodePool. Pools are few: spec and status are kept whole.
 #[derive(Debug)]
 pub struct Pool {

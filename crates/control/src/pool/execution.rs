@@ -1,10 +1,11 @@
 //! Whether a taint by which Kubernetes deletes pods may be put on one more node: one after another, with a time between them.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dapple_api::kinds::NODE;
-use dapple_api::pool::POOL_NAME_LABEL;
+use dapple_api::pool::{NODE_POOL_LABEL, POOL_NAME_LABEL};
 use dapple_plan::fit::Taint;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::execute::{executing, hindrance};
@@ -17,16 +18,36 @@ use tokio::time::Instant;
 
 use super::{BY_POOL, Pool};
 use crate::caches::store::Store;
-use crate::slim::{Node, TaintEffect};
+use crate::slim::{Key, Node, TaintEffect};
 
 /// Between two nodes that get such taints, whichever pools they are in.
 const BETWEEN: Duration = Duration::from_secs(30);
 
 /// When the next node may get one. Nobody notes in the cluster when the last did: a new leader waits first.
 #[derive(Default)]
-pub(super) struct Execution(Mutex<(u64, Option<Instant>)>);
+pub(super) struct Execution(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    term: u64,
+    /// When the last turn was taken, or when this process began to lead.
+    last: Option<Instant>,
+    /// The node that keeps its pool from more, as it was found last, by pool. Each node that waits looks there before it looks at all.
+    ill: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl State {
+    /// How long it is until the next turn.
+    fn until_turn(&self) -> Duration {
+        if is_on(Mutant::ExecutedAtOnce) {
+            return Duration::ZERO;
+        }
+        self.last.map_or(Duration::ZERO, |last| BETWEEN.saturating_sub(last.elapsed()))
+    }
+}
 
 /// Why a node does not get one now, and when to look again.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hindered {
     pub(super) why: String,
     pub(super) again: Option<Duration>,
@@ -35,22 +56,71 @@ pub(super) struct Hindered {
 impl Execution {
     /// This process leads from now on.
     pub(super) fn begin(&self, term: u64) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if term != 0 && state.0 != term {
-            *state = (term, Some(Instant::now()));
+        let mut state = self.state();
+        if term != 0 && state.term != term {
+            *state = State { term, last: Some(Instant::now()), ill: BTreeMap::new() };
         }
     }
 
-    /// Takes the next turn and says since when it is, or how long it is until then.
-    fn take_turn(&self) -> Result<Instant, Duration> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = state.1.map_or(Duration::ZERO, |last| BETWEEN.saturating_sub(last.elapsed()));
-        if !wait.is_zero() && !is_on(Mutant::ExecutedAtOnce) {
-            return Err(wait);
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next turn and says since when it is.
+    fn take_turn(&self) -> Result<Instant, Hindered> {
+        let mut state = self.state();
+        let wait = state.until_turn();
+        if !wait.is_zero() {
+            return Err(not_yet(wait));
         }
         let now = Instant::now();
-        state.1 = Some(now);
+        state.last = Some(now);
         Ok(now)
+    }
+
+    /// The node that has such a taint and is not well, if there is one: what it has done counts until it is well again, whatever has
+    /// made it unwell. All nodes of the pool are looked at only if it is somebody's turn.
+    fn hindering(&self, pool: &Pool, nodes: &Store<Node>) -> Option<Hindered> {
+        let taints: Vec<Taint> = executing(&pool.spec).collect();
+        let name = &pool.meta.key.name;
+        let is_ill = |node: &Node| {
+            let has_one = node.taints.iter().any(|known| {
+                known.effect == TaintEffect::NoExecute && taints.iter().any(|taint| taint.key == *known.key)
+            });
+            has_one && !node.health.is_ready()
+        };
+        let is_ill_still = |known: &Arc<str>| {
+            let node = nodes.get(&Key { namespace: Arc::from(""), name: known.clone() });
+            node.is_some_and(|node| node.labels.get(NODE_POOL_LABEL) == Some(&**name) && is_ill(&node))
+        };
+        let known = self.state().ill.get(name).cloned().filter(is_ill_still);
+        if known.is_none() {
+            let wait = self.state().until_turn();
+            if !wait.is_zero() {
+                return Some(not_yet(wait));
+            }
+        }
+        let find = || nodes.find_some(BY_POOL, name, 1, is_ill).pop().map(|node| node.meta.key.name.clone());
+        let ill = known.or_else(find);
+        let mut state = self.state();
+        match &ill {
+            Some(ill) => _ = state.ill.insert(name.clone(), ill.clone()),
+            None => _ = state.ill.remove(name),
+        }
+        ill.map(|ill| Hindered {
+            why: format!("{} {ill}, which has one, is not Ready", NODE.kind),
+            again: Some(BETWEEN),
+        })
+    }
+
+    /// Takes the turn of a pool, if nothing is in the way that is known without asking.
+    fn turn(&self, pool: &Pool, nodes: &Store<Node>) -> Result<Instant, Hindered> {
+        if !pool.settings.allows_no_execute && !is_on(Mutant::ExecutedUnasked) {
+            let why = "annotation dapple.dev/allow-no-execute is not \"true\"".to_owned();
+            return Err(Hindered { why, again: None });
+        }
+        let hindering = self.hindering(pool, nodes).filter(|_| !is_on(Mutant::ExecutedOntoMore));
+        hindering.map_or_else(|| self.take_turn(), Err)
     }
 
     /// Whether one more node of a pool may get its taints. If so, that was the turn, and this is since when: what is asked of the
@@ -61,32 +131,23 @@ impl Execution {
         pool: &Pool,
         nodes: &Store<Node>,
     ) -> Result<Result<Instant, Hindered>, kube::Error> {
-        let hindered = |why: String, again| Ok(Err(Hindered { why, again }));
-        if !pool.settings.allows_no_execute && !is_on(Mutant::ExecutedUnasked) {
-            return hindered("annotation dapple.dev/allow-no-execute is not \"true\"".to_owned(), None);
-        }
-        let taints: Vec<Taint> = executing(&pool.spec).collect();
-        // What it has done counts until it is well again, whatever has made it unwell.
-        let ill = nodes.find(BY_POOL, &pool.meta.key.name).into_iter().find(|node| {
-            let has_one = node.taints.iter().any(|known| {
-                known.effect == TaintEffect::NoExecute && taints.iter().any(|taint| taint.key == *known.key)
-            });
-            has_one && !node.health.is_ready()
-        });
-        if let Some(ill) = ill.filter(|_| !is_on(Mutant::ExecutedOntoMore)) {
-            return hindered(format!("{} {}, which has one, is not Ready", NODE.kind, ill.name()), Some(BETWEEN));
-        }
-        let turn = match self.take_turn() {
+        let turn = match self.turn(pool, nodes) {
             Ok(turn) => turn,
-            Err(wait) => return hindered("one node gets them every 30 s".to_owned(), Some(wait)),
+            Err(hindered) => return Ok(Err(hindered)),
         };
+        let taints: Vec<Taint> = executing(&pool.spec).collect();
         let mut workloads = list::<Deployment>(client, &pool.meta.key.name, "Deployment").await?;
         workloads.extend(list::<StatefulSet>(client, &pool.meta.key.name, "StatefulSet").await?);
-        match hindrance(&workloads, &taints) {
-            Some(why) => hindered(why, Some(BETWEEN)),
-            None => Ok(Ok(turn)),
-        }
+        Ok(match hindrance(&workloads, &taints) {
+            Some(why) => Err(Hindered { why, again: Some(BETWEEN) }),
+            None => Ok(turn),
+        })
     }
+}
+
+/// It is another node's turn.
+fn not_yet(wait: Duration) -> Hindered {
+    Hindered { why: "one node gets them every 30 s".to_owned(), again: Some(wait) }
 }
 
 /// The workloads of a pool, as the API server has them now.
@@ -102,4 +163,76 @@ where
         Ok(object)
     };
     found.iter().map(with_kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::observed::Observed;
+    use crate::slim::{Cached, Interner, read};
+
+    fn pool(name: &str) -> Pool {
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": "1",
+            "annotations": {"dapple.dev/allow-no-execute": "true"}});
+        let spec = json!({"type": "Edge", "taints": [{"key": "drain", "effect": "NoExecute"}]});
+        read(&json!({"metadata": metadata, "spec": spec}), &mut Interner::default()).unwrap()
+    }
+
+    /// A node of a pool that has its taint.
+    fn put(nodes: &Store<Node>, (name, pool): (&str, &str), version: u64, is_ready: bool) {
+        let labels = json!({NODE_POOL_LABEL: pool});
+        let status = if is_ready { "True" } else { "False" };
+        let node = json!({
+            "metadata": {"name": name, "uid": name, "resourceVersion": version.to_string(), "labels": labels},
+            "spec": {"taints": [{"key": "drain", "effect": "NoExecute"}]},
+            "status": {"conditions": [{"type": "Ready", "status": status}]},
+        });
+        let observed: Observed<<Node as Cached>::Wire> = serde_json::from_str(&node.to_string()).unwrap();
+        nodes.apply(Event::Apply(observed));
+    }
+
+    fn why(turn: Result<Instant, Hindered>) -> String {
+        turn.map_or_else(|hindered| hindered.why, |_| "none".to_owned())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_ill_holds_up_its_own_pool_and_takes_no_turn() {
+        let (execution, nodes) = (Execution::default(), Store::<Node>::default());
+        nodes.declare(BY_POOL);
+        let (beijing, hangzhou) = (pool("beijing"), pool("hangzhou"));
+        put(&nodes, ("n1", "beijing"), 1, true);
+        put(&nodes, ("n2", "beijing"), 2, false);
+        put(&nodes, ("n3", "hangzhou"), 3, true);
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "Node n2, which has one, is not Ready");
+        assert_eq!(why(execution.turn(&hangzhou, &nodes)), "none", "its turn was left to others");
+        assert_eq!(
+            execution.turn(&hangzhou, &nodes),
+            Err(Hindered { why: "one node gets them every 30 s".to_owned(), again: Some(BETWEEN) })
+        );
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "Node n2, which has one, is not Ready", "turn or not");
+        // Another is ill by the time that it is well.
+        put(&nodes, ("n1", "beijing"), 4, false);
+        put(&nodes, ("n2", "beijing"), 5, true);
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "one node gets them every 30 s");
+        tokio::time::advance(BETWEEN).await;
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "Node n1, which has one, is not Ready");
+        // One that has left is none of its nodes.
+        put(&nodes, ("n1", "hangzhou"), 6, false);
+        assert_eq!(why(execution.turn(&hangzhou, &nodes)), "Node n1, which has one, is not Ready");
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "none");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_leader_waits_first() {
+        let (execution, nodes) = (Execution::default(), Store::<Node>::default());
+        let beijing = pool("beijing");
+        execution.begin(7);
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "one node gets them every 30 s");
+        tokio::time::advance(BETWEEN).await;
+        execution.begin(7);
+        assert_eq!(why(execution.turn(&beijing, &nodes)), "none");
+    }
 }

@@ -11,7 +11,7 @@ use dapple_api::pool::NODE_POOL_LABEL;
 use dapple_plan::mutant::{Mutant, is_on};
 use dapple_plan::pool::attributes::{Settled, settle};
 use dapple_plan::pool::fight::blamed;
-use dapple_plan::pool::leaving::{Leave, Leaving};
+use dapple_plan::pool::leaving::{self, Leave, Leaving};
 use dapple_plan::pool::status::Standing;
 use k8s_openapi::api::core::v1;
 use kube::Client;
@@ -27,7 +27,7 @@ use super::metrics::PoolMetrics;
 use super::seen::{is_as_seen, left, pool_of, seen};
 use super::standings::{PoolVersion, Standings};
 use super::subscribe::{on_node, on_pool};
-use super::{BY_POOL, BY_REMEMBERED, Pool};
+use super::{BY_LEFT, BY_POOL, BY_POOL_WITH_ATTRIBUTES, BY_REMEMBERED, Pool};
 use crate::caches::Subscription;
 use crate::env::Env;
 use crate::failing::Failure;
@@ -86,7 +86,8 @@ impl PoolNodes {
     /// Subscribes to pools and nodes. Returns the controller and the queue of nodes to look at.
     pub(super) fn start(context: &ControllerContext, standings: Arc<Standings>) -> (Arc<Self>, Arc<Queue<Key>>) {
         let adder = Adder::new(Self::NAME, context);
-        let (pools, nodes) = (context.caches.open(), context.caches.open().indexed_by([BY_POOL, BY_REMEMBERED]));
+        let indexes = [BY_POOL, BY_REMEMBERED, BY_LEFT, BY_POOL_WITH_ATTRIBUTES];
+        let (pools, nodes) = (context.caches.open(), context.caches.open().indexed_by(indexes));
         let pools = pools.subscribe(&context.stop, on_pool(nodes.store(), adder.clone()));
         let queue = adder.queue.clone();
         let nodes = nodes.subscribe(&context.stop, move |change| on_node(&adder, change));
@@ -202,9 +203,11 @@ impl PoolNodes {
             self.stand(name, into, Standing::Waiting);
             return Some(Next::Rest);
         }
-        let (left, members) = (left(&self.nodes, from), self.nodes.find(BY_POOL, from).len());
         let noted = pool.as_ref().map(|pool| pool.status.as_ref().map_or(&[][..], |status| &status.left_nodes));
         let confirmed = pool.as_ref().and_then(|pool| pool.settings.confirmed.as_deref());
+        // Each that leaves is looked at, so none may take a look at all the others.
+        let members = self.nodes.count(BY_POOL, from);
+        let left = left(&self.nodes, from, leaving::decisive(members, confirmed));
         let leaving = Leaving { members, left: &left, noted, confirmed, now: self.env.now() };
         match leaving.of(name) {
             Leave::Undo => None,
@@ -224,7 +227,7 @@ impl PoolNodes {
                     let note = format!(
                         "it keeps what the NodePool {from:?} put there, which is gone: {} nodes left it at once. Create the pool \
                          again, with annotation dapple.dev/confirm-removal, if that was meant",
-                        left.len()
+                        self.nodes.count(BY_LEFT, from)
                     );
                     self.report(node, "RemovalHeld", note);
                 }
@@ -246,14 +249,13 @@ impl PoolNodes {
         let Some(pool) = pool else { return };
         self.counted.gone.inc();
         self.standings.forget(&node.meta.key.name);
-        let mut members = self.nodes.find(BY_POOL, pool);
-        members.retain(|node| node.pool.remembered.is_some());
-        if members.first().is_some_and(|first| first.meta.key == node.meta.key) {
-            warn!(pool = &**pool, nodes = members.len(), "nodes have what a NodePool gave them that is gone");
+        let first = self.nodes.find_some(BY_POOL_WITH_ATTRIBUTES, pool, 1, |_| true);
+        if first.first().is_some_and(|first| first.meta.key == node.meta.key) {
+            let count = self.nodes.count(BY_POOL_WITH_ATTRIBUTES, pool);
+            warn!(pool = &**pool, nodes = count, "nodes have what a NodePool gave them that is gone");
             let note = format!(
-                "its label names the NodePool {pool:?}, which is gone: nothing is changed on the {} nodes that have something of it. \
-                 Create the pool, or take the label off",
-                members.len()
+                "its label names the NodePool {pool:?}, which is gone: nothing is changed on the {count} nodes that have something of \
+                 it. Create the pool, or take the label off"
             );
             self.report(node, "NodePoolGone", note);
         }

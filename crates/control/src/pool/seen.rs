@@ -6,15 +6,14 @@ use dapple_api::pool::{NODE_POOL_LABEL, PREVIOUS_ATTRIBUTES, REPLACED_ATTRIBUTES
 use dapple_plan::pool::attributes::PoolOf;
 use serde_json::{Map, Value, json};
 
-use super::{BY_REMEMBERED, Pool};
+use super::{BY_LEFT, Pool};
 use crate::caches::store::Store;
 use crate::slim::Node;
 
-/// Those nodes that have left a pool and on which nothing is undone yet.
-pub(super) fn left(nodes: &Store<Node>, pool: &str) -> Vec<Arc<str>> {
-    let is_out = |node: &Arc<Node>| node.labels.get(NODE_POOL_LABEL) != Some(pool);
-    let remembering = nodes.find(BY_REMEMBERED, pool).into_iter();
-    remembering.filter(is_out).map(|node| node.meta.key.name.clone()).collect()
+/// Those nodes that have left a pool and on which nothing is undone yet, by name: the first so many.
+pub(super) fn left(nodes: &Store<Node>, pool: &str, most: usize) -> Vec<Arc<str>> {
+    let left = nodes.find_some(BY_LEFT, pool, most, |_| true);
+    left.iter().map(|node| node.meta.key.name.clone()).collect()
 }
 
 pub(super) fn pool_of(pool: &Pool) -> PoolOf<'_> {

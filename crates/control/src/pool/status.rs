@@ -19,7 +19,7 @@ use super::adder::{Adder, urgency};
 use super::cache::PoolWire;
 use super::seen::left;
 use super::standings::Standings;
-use super::{BY_POOL, BY_REMEMBERED, Pool};
+use super::{BY_LEFT, BY_POOL, Pool};
 use crate::caches::Subscription;
 use crate::caches::store::Change;
 use crate::env::Env;
@@ -53,7 +53,7 @@ impl PoolStatuses {
     pub(super) fn start(context: &ControllerContext, standings: Arc<Standings>) -> (Arc<Self>, Arc<Queue<Key>>) {
         let adder = standings.pools.clone();
         let queue = adder.queue.clone();
-        let (pools, nodes) = (context.caches.open(), context.caches.open().indexed_by([BY_POOL, BY_REMEMBERED]));
+        let (pools, nodes) = (context.caches.open(), context.caches.open().indexed_by([BY_POOL, BY_LEFT]));
         let to_pools = adder.clone();
         let pools = pools.subscribe(&context.stop, move |change| on_pool(&to_pools, change));
         let nodes = nodes.subscribe(&context.stop, move |change| on_node(&adder, change));
@@ -77,7 +77,7 @@ impl PoolStatuses {
             let standing = self.standings.of(&node.meta.key.name, pool)?;
             nodes.insert(node.meta.key.name.clone(), (node.health.is_ready(), standing));
         }
-        let left = left(&self.nodes, name);
+        let left = left(&self.nodes, name, usize::MAX);
         let leaving = Leaving {
             members: nodes.len(),
             left: &left,

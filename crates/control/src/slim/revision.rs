@@ -127,6 +127,16 @@ impl Cached for Revision {
 }
 
 impl Revision {
+    /// Whether an object of this kind controls it. Policies on authors go by group, kind and name, so these count as well as the UID:
+    /// else one could name an owner to the policy and another to us.
+    pub fn is_of(&self, kind: KindInfo, object: &Meta) -> bool {
+        self.owner.as_ref().is_some_and(|owner| {
+            let group = owner.api_version.split_once('/').map(|(group, _)| group);
+            (group, &*owner.kind) == (Some(kind.group), kind.kind)
+                && (&owner.name, &owner.uid) == (&object.key.name, &object.uid)
+        })
+    }
+
     /// By the UID of its controller.
     pub const BY_OWNER: Index<Self> =
         Index { name: "owner", values: |known, add| known.owner.iter().for_each(|owner| add(owner.uid.clone())) };
@@ -148,5 +158,37 @@ impl Revision {
     /// The value of an annotation that dapple reads.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.get(key).map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{Key, read};
+    use super::*;
+
+    #[test]
+    fn an_owner_counts_by_group_kind_name_and_uid_together() {
+        let revision = |api_version: &str, kind: &str, name: &str, uid: &str| {
+            let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true});
+            let metadata =
+                json!({"name": "r", "namespace": "d", "uid": "r", "resourceVersion": "1", "ownerReferences": [owner]});
+            let object = json!({"metadata": metadata, "revision": 1, "data": {}});
+            read::<Revision>(&object, &mut Interner::default()).expect("a revision")
+        };
+        let set = Meta { key: Key::new("d", "web"), uid: Arc::from("u"), ..revision("v1", "X", "x", "x").meta };
+        let kind = kinds::YURT_APP_SET.at;
+        let version = kind.api_version();
+        assert!(revision(&version, kind.kind, "web", "u").is_of(kind, &set));
+        let daemon_set = kinds::DAEMON_SET.at;
+        for forged in [
+            revision(&daemon_set.api_version(), daemon_set.kind, "web", "u"),
+            revision(&version, "YurtAppDaemon", "web", "u"),
+            revision(&version, kind.kind, "other", "u"),
+            revision(&version, kind.kind, "web", "other"),
+        ] {
+            assert!(!forged.is_of(kind, &set), "{:?}", forged.owner);
+        }
     }
 }

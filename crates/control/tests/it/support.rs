@@ -20,14 +20,14 @@ use dapple_testbed::testing;
 pub(crate) use dapple_testbed::testing::eventually;
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 /// The manager's rights, and no others.
-const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
+pub(crate) const MANAGER_USER: &str = "system:serviceaccount:dapple-system:dapple-manager";
 
 /// The shared cluster, with our CRDs.
 pub(crate) async fn cluster() -> (Arc<Cluster>, Client) {
@@ -191,4 +191,54 @@ pub(crate) async fn http_get(address: SocketAddr, path: &str) -> Result<(u16, St
     stream.read_to_string(&mut text).await.map_err(|error| error.to_string())?;
     let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
     Ok((status, text))
+}
+
+fn of_policies(client: &Client, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+}
+
+/// Forbids what an expression does not allow, for a resource (group, version, name) in a namespace, by a policy of this name.
+pub(crate) async fn forbid(
+    client: &Client,
+    (namespace, name): (&str, &str),
+    (group, version, resource): (&str, &str, &str),
+    operation: &str,
+    expression: &str,
+) {
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "resourceRules": [{
+                    "apiGroups": [group], "apiVersions": [version], "resources": [resource],
+                    "operations": [operation]}],
+            },
+            "validations": [{"expression": expression, "message": "not here"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for (kind, object) in [("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)] {
+        let object = serde_json::from_value(object).unwrap();
+        of_policies(client, kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+}
+
+/// Whether it is such a policy which refuses; anything else may fail for a moment too.
+pub(crate) fn is_forbidden<T>(answer: Result<T, kube::Error>) -> Result<(), String> {
+    match answer {
+        Err(kube::Error::Api(error)) if error.message.contains("not here") => Ok(()),
+        Err(error) => Err(error.to_string()),
+        Ok(_) => Err("not yet".to_owned()),
+    }
+}
+
+/// Has the policy of this name forbid nothing any more.
+pub(crate) async fn allow(client: &Client, name: &str) {
+    of_policies(client, "ValidatingAdmissionPolicyBinding").delete(name, &DeleteParams::default()).await.unwrap();
 }

@@ -81,7 +81,7 @@ pub enum Turn {
     LeftAlone,
     /// Its workload is made. That waits for no turn.
     Made,
-    /// All its pods are made anew.
+    /// Its pods are made anew, all of them or some.
     Restarted,
     /// Its workload gets another template, and its pods keep what they have until somebody deletes them or has it go on.
     Noted,
@@ -201,6 +201,7 @@ fn turn(seat: &Seat, stands: Stands, (wave, end): (Option<usize>, HeldBy)) -> Tu
         _ if end == HeldBy::Pause && (seat.workload.is_none() || difference.is_some()) => Turn::HeldBack(end),
         _ if seat.workload.is_none() => Turn::Made,
         _ if difference.concerns_pods() && wave.is_none() => Turn::HeldBack(end),
+        _ if difference.released => Turn::Restarted,
         _ if difference.template && seat.wanted.as_deref().is_some_and(is_held) => Turn::Noted,
         _ if difference.template => Turn::Restarted,
         _ if difference.fewer => Turn::Shrunk,

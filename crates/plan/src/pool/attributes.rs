@@ -6,6 +6,7 @@
 //! Invariants:
 //! - What no pool has put on a node is never taken from it, and what a pool replaced is put back when it lets go.
 //! - What somebody else has changed since is theirs: it is put right while the pool wants it, and left alone afterwards.
+//! - What Kubernetes, the kubelet or dapple keep is no pool's, whatever the node remembers: it stays, and is forgotten.
 //! - A node that goes from one pool to another changes in one write.
 //! - A taint that makes Kubernetes delete pods is put on a node only where that is allowed just then, and never once more.
 
@@ -84,6 +85,16 @@ struct Attributes {
     taints: Vec<Value>,
 }
 
+impl Attributes {
+    /// Forgets what no pool can have put there, and what may not be changed: OpenYurt knows fewer such keys, and somebody may have
+    /// written others.
+    fn forget_reserved(&mut self) {
+        self.labels.retain(|key, _| !is_reserved(key));
+        self.annotations.retain(|key, _| !is_reserved(key));
+        self.taints.retain(|taint| !is_reserved(&key_of(taint).0));
+    }
+}
+
 /// Reads what an annotation of a node remembers.
 fn read<T: Default + DeserializeOwned>(node: &Value, annotation: &'static str) -> Result<T, Unreadable> {
     match &node["metadata"]["annotations"][annotation] {
@@ -142,6 +153,8 @@ pub fn settle(node: &Value, pool: Option<PoolOf<'_>>, may_execute: bool) -> Resu
     let mut set: Attributes = read(node, PREVIOUS_ATTRIBUTES)?;
     let mut replaced: Replaced = read(node, REPLACED_ATTRIBUTES)?;
     let known = (set.clone(), replaced.clone());
+    set.forget_reserved();
+    replaced.attributes.forget_reserved();
     let none = NodePoolSpec::default();
     let spec = pool.map_or(&none, |pool| pool.spec);
     let (metadata, no_fields) = (&node["metadata"], Map::new());

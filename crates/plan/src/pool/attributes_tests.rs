@@ -122,6 +122,27 @@ fn keys_that_are_kept_by_others_are_never_written() {
 }
 
 #[test]
+fn keys_that_are_kept_by_others_stay_whatever_the_node_remembers() {
+    for key in ["kubernetes.io/os", "node.kubernetes.io/not-ready", "group.dapple.dev/a", "dapple.dev/x"] {
+        let taint = |value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
+        let mut kept = node();
+        kept["metadata"]["labels"][key] = json!("x");
+        kept["metadata"]["annotations"] = json!({key: "x"});
+        kept["spec"]["taints"].as_array_mut().unwrap().push(taint("x"));
+        let mut edited = kept.clone();
+        for (annotation, value) in [(PREVIOUS_ATTRIBUTES, "x"), (REPLACED_ATTRIBUTES, "y")] {
+            let remembered = json!({"labels": {key: value}, "annotations": {key: value}, "taints": [taint(value)]});
+            edited["metadata"]["annotations"][annotation] = json!(remembered.to_string());
+        }
+        assert_eq!(after(&edited, None, true), kept, "{key}: it is forgotten, and nothing else changes");
+        let wanted = pool(&[(key, "z"), ("zone", "a")], &[(key, "z", TaintEffect::NoSchedule)]);
+        let inside = after(&edited, Some(&wanted), true);
+        assert_eq!(inside, after(&kept, Some(&wanted), true), "{key}");
+        assert_eq!(after(&inside, None, true), kept, "{key}");
+    }
+}
+
+#[test]
 fn what_cannot_be_read_changes_nothing() {
     for (annotation, text) in [(PREVIOUS_ATTRIBUTES, "{"), (REPLACED_ATTRIBUTES, "[]"), (PREVIOUS_ATTRIBUTES, "7")] {
         let mut node = node();

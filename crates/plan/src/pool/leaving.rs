@@ -27,7 +27,8 @@ const SHARE: usize = 10;
 pub struct Leaving<'a> {
     /// How many nodes are in the pool.
     pub members: usize,
-    /// Those that have left, and on which nothing is undone yet, each once.
+    /// Those that have left, and on which nothing is undone yet, each once. [`decisive`] says how many of them are enough to know what
+    /// becomes of one.
     pub left: &'a [Arc<str>],
     /// What the pool's status says of those that left lately. None if there is no such pool any more.
     pub noted: Option<&'a [LeftNode]>,
@@ -46,6 +47,14 @@ pub enum Leave {
     Note,
     /// Too many have left with it.
     Hold,
+}
+
+/// With so many of those that have left it is known what becomes of each, however many more there are.
+#[must_use]
+pub fn decisive(members: usize, confirmed: Option<&str>) -> usize {
+    let meant = confirmed.map_or(0, |names| names.split(',').count());
+    // Of those that were not meant to leave, more than a tenth of all, themselves counted.
+    (members / (SHARE - 1)).saturating_add(FEW + 1).saturating_add(meant)
 }
 
 impl Leaving<'_> {
@@ -154,6 +163,27 @@ mod tests {
         assert!(left.iter().all(|node| of("*").of(node) == Leave::Undo));
         assert_eq!((of("n00, n01").of("n01"), of("n00, n01").of("n02")), (Leave::Undo, Leave::Hold));
         assert_eq!(of("n00,n01,n02").of("n03"), Leave::Note, "two others are few");
+    }
+
+    #[test]
+    fn so_many_are_enough_to_know_what_becomes_of_each() {
+        let (noted, none) = (leaving(30, &names(0..3), &[], 0).note(|_| false), Vec::new());
+        assert_eq!(noted.len(), 3);
+        for (members, count) in (0..60).flat_map(|members| (0..12).map(move |count| (members, count))) {
+            for (noted, confirmed) in
+                [(&none, None), (&noted, None), (&none, Some("n00,n01, n07")), (&noted, Some("*"))]
+            {
+                let all = names(0..count);
+                let some = &all[..count.min(decisive(members, confirmed))];
+                let of = |left| Leaving { confirmed, ..leaving(members, left, noted, 60) };
+                let (by_all, by_some) = (of(&all[..]), of(some));
+                assert!(
+                    all.iter().all(|node| by_all.of(node) == by_some.of(node)),
+                    "{count} of {members}, {confirmed:?}: {some:?} are not enough"
+                );
+            }
+        }
+        assert_eq!(decisive(9_000, None), 1_003, "so that it takes no look at all of them");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - A YurtAppDaemon's workload outlives its pool by the grace. Since when the pool is leaving is noted on the workload before
 //!   the time begins to count, so that every leader counts alike; who comes back in time finds all as it was.
-//! - If many leave at once, it was probably a mistake: none is deleted but those that somebody names.
+//! - If many leave at once, it was probably a mistake: none is deleted but those that somebody names. That is noted on each workload
+//!   before one of them is deleted, and lasts when the others are gone.
 //! - No more are deleted at once than the rollout leaves room for, and one that is being deleted counts until it is gone.
 
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub struct Leaver {
     pub pool: String,
     /// Since when, as noted on the workload.
     pub since: Option<Timestamp>,
+    /// Whether it is noted there that many left with it.
+    pub is_held: bool,
     /// Whether the workload is being deleted already.
     pub is_going: bool,
     /// Whether the pool uses up some of the rollout's budget as it is: deleting it needs no more.
@@ -49,7 +52,7 @@ pub enum Fate {
 /// What decides.
 #[derive(Debug, Clone)]
 pub struct Terms<'a> {
-    /// How many pools the application has, those that are leaving included.
+    /// How many pools the application has, those that are leaving included, and those not that came after the first of these left.
     pub pools: usize,
     /// How long a workload outlives its pool, in seconds.
     pub grace: i64,
@@ -98,11 +101,18 @@ pub fn are_many(leaving: usize, pools: usize) -> bool {
     leaving > 1 && leaving.saturating_mul(3) > pools
 }
 
+/// Which of them stay until somebody confirms their removal, whenever their time of grace is over.
+pub fn held(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<bool> {
+    let are_many = are_many(leavers.len(), terms.pools);
+    let is_noted = |leaver: &Leaver| leaver.is_held && !is_on(Mutant::HoldDissolves);
+    let is_held = |leaver: &Leaver| (are_many || is_noted(leaver)) && !terms.confirmed.has(&leaver.pool);
+    leavers.iter().map(|leaver| is_held(leaver) && !is_on(Mutant::HoldForgotten)).collect()
+}
+
 /// What becomes of each.
 pub fn fates(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<Fate> {
-    let are_many = are_many(leavers.len(), terms.pools) && !is_on(Mutant::HoldForgotten);
     let mut room = terms.room.saturating_sub(leavers.iter().filter(|leaver| leaver.is_going && !leaver.counts).count());
-    let mut fate = |leaver: &Leaver| {
+    let mut fate = |(leaver, is_held): (&Leaver, bool)| {
         if leaver.is_going {
             return Fate::Going;
         }
@@ -112,7 +122,7 @@ pub fn fates(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<Fate> {
         if terms.now.as_second() < end && !is_on(Mutant::GraceForgotten) {
             return Fate::Grace(Timestamp::from_second(end).unwrap_or(Timestamp::MAX));
         }
-        if are_many && !terms.confirmed.has(&leaver.pool) {
+        if is_held {
             return Fate::Held;
         }
         if leaver.counts {
@@ -124,7 +134,7 @@ pub fn fates(leavers: &[Leaver], terms: &Terms<'_>) -> Vec<Fate> {
         room -= 1;
         Fate::Delete
     };
-    leavers.iter().map(&mut fate).collect()
+    leavers.iter().zip(held(leavers, terms)).map(&mut fate).collect()
 }
 
 #[cfg(test)]
@@ -138,7 +148,7 @@ mod tests {
     }
 
     fn leaver(pool: &str, since: Option<i64>) -> Leaver {
-        Leaver { pool: pool.to_owned(), since: since.map(at), is_going: false, counts: false }
+        Leaver { pool: pool.to_owned(), since: since.map(at), is_held: false, is_going: false, counts: false }
     }
 
     fn of(leavers: &[Leaver], pools: usize, confirmed: &str, now: i64) -> Vec<Fate> {
@@ -162,6 +172,15 @@ mod tests {
         assert_eq!(of(&two, 5, "c, b", 300), [Fate::Held, Fate::Delete]);
         assert_eq!(of(&two, 2, "*", 300), [Fate::Delete, Fate::Delete]);
         assert_eq!(of(&two[..1], 1, "", 300), [Fate::Delete], "the only one");
+    }
+
+    #[test]
+    fn what_is_held_stays_so_when_the_others_are_gone() {
+        let one = [Leaver { is_held: true, ..leaver("a", Some(0)) }];
+        assert_eq!(of(&one, 9, "", 300), [Fate::Held]);
+        assert_eq!(of(&one, 9, "b", 300), [Fate::Held]);
+        assert_eq!(of(&one, 9, "a", 300), [Fate::Delete]);
+        assert_eq!(of(&one, 9, "", 299), [Fate::Grace(at(300))], "and its time of grace is as long");
     }
 
     #[test]

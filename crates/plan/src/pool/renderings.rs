@@ -18,9 +18,9 @@ use super::stored::Difference;
 use super::version::{Application, Pools, Version};
 use super::workload::{Rendered, Unrendered, render};
 
-/// So many renderings of one pool are kept: of what is said now, of what its workload's revision said with and without taints, and of
-/// the revision before.
-const OF_ONE_POOL: usize = 4;
+/// So many renderings of one pool are kept: of what is said now, of what its workload's revision said with and without taints, of the
+/// revision before, and of the last one that was rolled out whole.
+const OF_ONE_POOL: usize = 5;
 /// So many versions are kept taken apart.
 const VERSIONS: usize = 16;
 

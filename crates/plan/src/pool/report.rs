@@ -43,13 +43,16 @@ pub(super) fn tell(seats: &[Seat], facts: &Facts<'_>, next: (&Next, bool), statu
 
 fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
     let existing = seat.workload.and_then(|place| facts.workloads.get(place));
-    // What a pool without a workload had is what it gets again.
-    let had = || {
-        let before = facts.status.pools.iter().find(|known| known.name == seat.pool);
-        before.map(|before| before.revision.clone()).unwrap_or_default()
+    // What a pool had that has no workload any more, or another one, is what it gets again.
+    let is_kept = existing.is_none() || seat.is_set_back;
+    let before = is_kept.then(|| facts.status.pools.iter().find(|known| known.name == seat.pool)).flatten();
+    let label = existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
+    let revision = before.map(|before| before.revision.as_str()).or(label).unwrap_or_default().to_owned();
+    let completed = match before {
+        _ if seat.is_in_change && !seat.is_set_back => None,
+        Some(before) => before.completed.clone(),
+        None => seat.changed.map(|changed| Time(changed.at)),
     };
-    let revision =
-        existing.and_then(|existing| existing.object["metadata"]["labels"].get(POOL_REVISION_LABEL)?.as_str());
     let state = state(seat, facts);
     let message = if state == PoolState::Done { String::new() } else { message(seat, state, facts, next) };
     let counts = seat.health.counts;
@@ -60,11 +63,13 @@ fn of_pool(seat: &Seat, facts: &Facts<'_>, next: (&Next, bool)) -> PoolStatus {
         ready: counts.ready,
         updated: counts.updated,
         available: counts.available,
-        revision: if existing.is_some() { revision.unwrap_or_default().to_owned() } else { had() },
+        revision,
         state,
         message,
         since: seat.since.map(Time),
-        completed: if seat.is_in_change { None } else { seat.changed.map(|changed| Time(changed.at)) },
+        unfinished: existing.is_some() && !seat.health.is_complete,
+        was_unavailable: seat.is_in_change && seat.changed.is_some_and(|changed| !changed.was_available),
+        completed,
         repairs: seat.repairs.iter().map(|time| Time(*time)).collect(),
     }
 }
@@ -144,15 +149,15 @@ pub(super) fn waits_for(seat: &Seat) -> String {
 }
 
 fn failure(seat: &Seat, facts: &Facts<'_>) -> String {
-    if seat.is_left_alone {
-        return "its NodePool is gone while nodes carry its label, or cannot be read: nothing is changed in it"
-            .to_owned();
-    }
     if let Some(Err(error)) = &seat.rendered {
         return error.to_string();
     }
     if let Some(reason) = facts.refused.get(&seat.pool) {
-        return format!("refused: {reason}");
+        return reason.clone();
+    }
+    if seat.is_left_alone {
+        return "its NodePool is gone while nodes carry its label, or cannot be read: nothing is changed in it"
+            .to_owned();
     }
     if !seat.difference.fixed.is_empty() {
         return format!(
@@ -178,6 +183,17 @@ fn shorten(pools: &mut [PoolStatus]) {
     let longest = if are_long { LONGEST_MESSAGE.min(ALL_MESSAGES / told.max(1)) } else { LONGEST_MESSAGE };
     for pool in pools {
         pool.message = short(std::mem::take(&mut pool.message), longest);
+    }
+}
+
+/// Has a status say which writes were refused since it was decided, with the reasons by pool. Else it would say at each try that such a
+/// pool waits for its turn, and a moment later that it failed.
+pub fn tell_refused<'a>(status: &mut ApplicationStatus, reason: impl Fn(&str) -> Option<&'a str>) {
+    for pool in status.pools.iter_mut().filter(|pool| pool.state == PoolState::Waiting) {
+        if let Some(reason) = reason(&pool.name) {
+            pool.state = PoolState::Failed;
+            pool.message = short(reason.to_owned(), LONGEST_MESSAGE);
+        }
     }
 }
 
@@ -296,5 +312,27 @@ pub fn condition(found: Found, generation: Option<i64>, before: &[Condition], no
         message,
         observed_generation: generation,
         last_transition_time: known.map_or_else(|| now.clone(), |known| known.last_transition_time.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waited_for_what_was_refused_has_failed() {
+        let pool = |name: &str, state| PoolStatus { name: name.to_owned(), state, ..PoolStatus::default() };
+        let pools = vec![
+            pool("refused", PoolState::Waiting),
+            pool("leaving", PoolState::Leaving),
+            pool("waiting", PoolState::Waiting),
+        ];
+        let mut status = ApplicationStatus { pools, ..ApplicationStatus::default() };
+        let long = "refused: ".to_owned() + &"not here ".repeat(40);
+        tell_refused(&mut status, |name| (name != "waiting").then_some(long.as_str()));
+        let states: Vec<PoolState> = status.pools.iter().map(|pool| pool.state).collect();
+        assert_eq!(states, [PoolState::Failed, PoolState::Leaving, PoolState::Waiting]);
+        assert_eq!(status.pools[0].message, short(long.clone(), LONGEST_MESSAGE), "as the next look says it");
+        assert!(status.pools[1..].iter().all(|pool| pool.message.is_empty()));
     }
 }

@@ -123,16 +123,29 @@ pub fn settle(application: &Application, version: &Version, revisions: &[Revisio
     match same.max_by_key(|revision| (revision.number, &revision.name)) {
         Some(found) if found.number == newest => Settled::Keep(found.name.clone()),
         Some(found) => Settled::Renumber { name: found.name.clone(), number: next },
-        None => {
-            let taken = |name: &str| revisions.iter().any(|revision| revision.name == name);
-            let meaning = meaning_of(&wanted);
-            let named = |tried: i32| name_of(application, &meaning, tried);
-            let tries = collisions.max(0)..;
-            // There are fewer revisions than names to try.
-            let name = tries.map(named).find(|name| !taken(name)).unwrap_or_default();
-            Settled::Create(Revision { name, number: next, data: wanted })
-        }
+        None => Settled::Create(made(application, wanted, (revisions, next), collisions)),
     }
+}
+
+/// A newest revision in place of one that says the same, and which the API server does not let anybody number anew.
+pub fn stand_in(
+    application: &Application,
+    version: &Version,
+    revisions: &[Revision],
+    (number, collisions): (i64, i32),
+) -> Revision {
+    made(application, data_of(version), (revisions, number), collisions)
+}
+
+/// A revision of this number, under a name that none of these has.
+fn made(application: &Application, data: Value, (revisions, number): (&[Revision], i64), collisions: i32) -> Revision {
+    let is_taken = |name: &str| revisions.iter().any(|revision| revision.name == name);
+    let meaning = meaning_of(&data);
+    let named = |tried: i32| name_of(application, &meaning, tried);
+    let tries = collisions.max(0)..;
+    // There are fewer revisions than names to try.
+    let name = tries.map(named).find(|name| !is_taken(name)).unwrap_or_default();
+    Revision { name, number, data }
 }
 
 fn name_of(application: &Application, wanted: &Value, tried: i32) -> String {

@@ -41,6 +41,21 @@ fn a_revision_is_made_once_and_numbered_anew_when_it_returns() {
 }
 
 #[test]
+fn one_that_nobody_can_number_anew_is_replaced_by_one_that_says_the_same() {
+    let (application, _) = set(json!([]));
+    let (first, second) = (with_image("1"), with_image("2"));
+    let mut all = vec![revision(&first, 1), revision(&second, 2)];
+    let Settled::Renumber { name, number } = settle(&application, &first, &all, 0) else { panic!("it is back") };
+    assert_eq!(name, all[0].name);
+    let other = stand_in(&application, &first, &all, (number, 0));
+    assert_eq!((other.number, &other.data), (3, &all[0].data));
+    assert!(all.iter().all(|known| known.name != other.name));
+    assert_eq!(stand_in(&application, &first, &all, (number, 0)).name, other.name, "made twice it is the same");
+    all.push(other.clone());
+    assert_eq!(settle(&application, &first, &all, 0), Settled::Keep(other.name));
+}
+
+#[test]
 fn what_a_revision_holds_comes_back() {
     let version = with_image("1");
     let now = with_image("2");

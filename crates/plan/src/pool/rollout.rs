@@ -29,7 +29,7 @@ pub struct PoolState {
     pub is_available: bool,
     /// Whether they all were when this rollout changed it.
     pub was_available: bool,
-    /// Whether the rollout before this one changed it, and it has not been available since.
+    /// Whether a rollout that never came to all pools changed it, and it is not available.
     pub is_broken: bool,
     /// Whether it should have been done by now.
     pub is_overdue: bool,

@@ -53,7 +53,9 @@ pub fn resume(
 ) -> Result<Value, SteerError> {
     let said = Said::by(object, replacement);
     let stopped = object.status.stopped.as_ref().map(|stopped| stopped.since.0);
-    let stopped = stopped.filter(|since| said.resumed.is_none_or(|resumed| resumed <= *since));
+    // A time that is yet to come is not believed.
+    let has_resumed = |since: &Timestamp| said.resumed.is_some_and(|resumed| resumed > *since && resumed <= now);
+    let stopped = stopped.filter(|since| !has_resumed(since));
     let mut annotations = json!({});
     if is_suspended(object) {
         annotations[SUSPEND_ANNOTATION] = Value::Null;
@@ -191,6 +193,9 @@ mod tests {
         assert_eq!(resumed("2026-11-15T09:00:00Z"), json!({ROLLOUT_RESUMED: "2026-11-15T10:00:01Z"}), "a clock behind");
         let again = set(&["a"], json!({"annotations": {ROLLOUT_RESUMED: "2026-11-15T11:00:00Z"}}), stopped());
         assert_eq!(resume(&again, None, at("2026-11-15T12:00:00Z")), Err(SteerError::NothingToResume));
+        let later = resume(&again, None, at("2026-11-15T10:30:00Z")).unwrap();
+        let annotation = &later["metadata"]["annotations"][ROLLOUT_RESUMED];
+        assert_eq!(annotation, "2026-11-15T10:30:00Z", "what is there is yet to come, and counts for nothing");
         let both = resume(&set(&["a"], paused(), stopped()), None, at("2026-11-15T11:00:00Z")).unwrap();
         assert_eq!(both["metadata"]["annotations"].as_object().map(|keys| keys.len()), Some(2));
     }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use dapple_api::pool::{CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_REVISION_LABEL, RENDERED};
+use dapple_api::pool::{CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_REVISION_LABEL, REMOVAL_HELD, RENDERED};
 use dapple_edit::differing::first_difference;
 use dapple_edit::document::Document;
 use dapple_edit::meaning::meaning;
@@ -22,7 +22,7 @@ use crate::mutant::{Mutant, is_on};
 pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// Annotations of a workload that say nothing of what it should be.
-const NOTES: [&str; 3] = [RENDERED, CHANGED, LEAVING_SINCE];
+const NOTES: [&str; 4] = [RENDERED, CHANGED, LEAVING_SINCE, REMOVAL_HELD];
 
 /// What decides beside the workload itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,6 +41,9 @@ pub struct Difference {
     pub template: bool,
     /// There would be fewer pods.
     pub fewer: bool,
+    /// Its own controller would make pods anew that it leaves alone as it is: a pause ends, OnDelete does, a partition is lowered, or
+    /// pods are numbered from another number.
+    pub released: bool,
     /// Anything else: more pods, a strategy, labels of the workload.
     pub other: bool,
     /// The first field that differs.
@@ -52,12 +55,12 @@ pub struct Difference {
 impl Difference {
     /// Whether there is any.
     pub fn is_some(&self) -> bool {
-        self.template || self.fewer || self.other
+        self.concerns_pods() || self.other
     }
 
     /// Whether pods would be made anew or taken away: that needs a place in the budget.
     pub fn concerns_pods(&self) -> bool {
-        self.template || self.fewer
+        self.template || self.fewer || self.released
     }
 }
 
@@ -154,7 +157,22 @@ pub fn difference(kind: Document, stored: &Value, wanted: &Value) -> Difference 
         }
         None => of_metadata,
     };
-    Difference { template, fewer: number < live, other, field, fixed }
+    Difference { template, fewer: number < live, released: is_released(kind, stored, wanted), other, field, fixed }
+}
+
+/// Whether a workload's own controller would make pods anew, or others in their place, though the template stays as it is.
+fn is_released(kind: Document, stored: &Value, wanted: &Value) -> bool {
+    let (there, asked) = (&stored["spec"], &wanted["spec"]);
+    // Pods below it keep what they have.
+    let partition = |spec: &Value| match spec["updateStrategy"]["type"].as_str() {
+        Some("OnDelete") => i64::MAX,
+        _ => spec["updateStrategy"]["rollingUpdate"]["partition"].as_i64().unwrap_or_default(),
+    };
+    let start = |spec: &Value| spec["ordinals"]["start"].as_i64().unwrap_or_default();
+    match kind {
+        Document::StatefulSet => partition(asked) < partition(there) || start(asked) != start(there),
+        Document::Deployment | Document::PodTemplate => there["paused"] == true && asked["paused"] != true,
+    }
 }
 
 /// Whether the API server, asked what it would make of the rendering, has what is stored: then another webhook made the

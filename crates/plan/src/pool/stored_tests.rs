@@ -163,6 +163,33 @@ fn a_restart_and_a_pause_that_somebody_asked_for_stay() {
 }
 
 #[test]
+fn what_has_pods_made_anew_without_another_template_concerns_pods() {
+    let of = |kind, there: Value, asked: Value| {
+        let found = difference(kind, &json!({"metadata": {}, "spec": there}), &json!({"metadata": {}, "spec": asked}));
+        assert!(found.is_some() && !found.template && found.field.is_some(), "{found:?}");
+        (found.released, found.concerns_pods())
+    };
+    let (yes, no) = ((true, true), (false, false));
+    let deployment = |there, asked| of(DEPLOYMENT, there, asked);
+    assert_eq!(deployment(json!({"paused": true}), json!({})), yes, "pods are made of what was held back");
+    assert_eq!(deployment(json!({}), json!({"paused": true})), no);
+    assert_eq!(deployment(json!({}), json!({"strategy": {"type": "Recreate"}})), no, "that is for the next template");
+    let set = |there, asked| of(Document::StatefulSet, there, asked);
+    let strategy = |of: &str| json!({"updateStrategy": {"type": of}});
+    let partition = |of: i64| json!({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": of}}});
+    assert_eq!(set(strategy("OnDelete"), json!({})), yes);
+    assert_eq!(set(strategy("OnDelete"), strategy("RollingUpdate")), yes);
+    assert_eq!(set(strategy("OnDelete"), partition(3)), yes);
+    assert_eq!(set(strategy("RollingUpdate"), strategy("OnDelete")), no);
+    assert_eq!(set(partition(3), partition(2)), yes);
+    assert_eq!(set(partition(3), json!({})), yes);
+    assert_eq!(set(partition(2), partition(3)), no);
+    assert_eq!(set(json!({"ordinals": {"start": 0}}), json!({"ordinals": {"start": 3}})), yes);
+    assert_eq!(set(json!({"ordinals": {"start": 3}}), json!({})), yes);
+    assert_eq!(set(json!({"minReadySeconds": 5}), json!({})), no);
+}
+
+#[test]
 fn a_toleration_of_a_taint_that_is_gone_goes_with_the_next_change() {
     let spare = json!({"key": "old", "operator": "Exists", "effect": "NoSchedule"});
     let needed = json!({"effect": "NoSchedule", "key": "edge", "operator": "Exists"});

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dapple_api::kinds;
 use dapple_api::pool::{
     CHANGED, DECLARED_REPLICAS, LEAVING_SINCE, POOL_NAME_LABEL, POOL_PATCH, POOL_REVISION_LABEL, REF_NODE_POOL,
-    RENDERED, SubjectKind, Taint,
+    REMOVAL_HELD, RENDERED, SubjectKind, Taint,
 };
 use dapple_api::selector::{Selector, SelectorError};
 use dapple_edit::document::Document;
@@ -148,7 +148,7 @@ fn tie(application: &Application, version: &Version, pool: &str, workload: &mut 
     labels.remove(POOL_REVISION_LABEL);
     let mut annotations = taken(workload, "/metadata/annotations");
     // What is remembered on a workload is not for templates to say.
-    for ours in [CHANGED, LEAVING_SINCE] {
+    for ours in [CHANGED, LEAVING_SINCE, REMOVAL_HELD] {
         annotations.remove(ours);
     }
     let (key, text) = match application.kind {

@@ -82,6 +82,8 @@ pub(super) struct Rollout {
     began: Duration,
     /// By UID of a pod: when a manager made it or changed it last.
     written: BTreeMap<String, Duration>,
+    /// By UID of a pod: the time that a manager noted with its last change, which is when it sent it.
+    sent: BTreeMap<String, Duration>,
     /// By UID of a pod: when its deletion was asked for.
     leaving: BTreeMap<String, Duration>,
     /// By node: when a manager last asked for the deletion of a pod there.
@@ -230,6 +232,7 @@ impl Rollout {
         let uid = text(&pod["metadata"]["uid"]).to_owned();
         if write.change.kind == ChangeKind::Deleted {
             self.written.remove(&uid);
+            self.sent.remove(&uid);
             self.leaving.remove(&uid);
         } else if is_terminating(pod) {
             self.leaving.entry(uid.clone()).or_insert(write.at);
@@ -249,6 +252,9 @@ impl Rollout {
             pod["spec"]["containers"] != before["spec"]["containers"] || revision(pod) != revision(before)
         };
         if write.change.previous.as_ref().is_none_or(is_changed) {
+            // Of one that is made the API server notes the time.
+            let under_way = if write.change.previous.is_some() { write.under_way } else { Duration::ZERO };
+            self.sent.insert(uid.clone(), write.at.saturating_sub(under_way));
             self.written.insert(uid, write.at);
         }
     }
@@ -376,7 +382,7 @@ impl Rollout {
         // Of a pod that is gone, nobody can know when that was asked for.
         let uids = || place.pods.iter().map(|pod| text(&pod["metadata"]["uid"]));
         let leaving = uids().filter_map(|uid| self.leaving.get(uid));
-        let times = uids().filter_map(|uid| self.written.get(uid)).chain(leaving);
+        let times = uids().filter_map(|uid| self.sent.get(uid)).chain(leaving);
         // What is written this very moment was decided on what was before.
         let last = times.filter(|at| **at < now).max().copied().unwrap_or_default();
         asked.soak.is_some_and(|soak| last + soak <= now)

@@ -88,7 +88,7 @@ impl Apps {
         if is_judged {
             self.judge(write, server)?;
         }
-        self.workloads.see(write, server);
+        self.workloads.see(write, &self.known, server);
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl Apps {
         };
         let is_deleted = write.change.kind == ChangeKind::Deleted || is_going(after);
         if is_deleted && !is_going(before) {
-            return self.workloads.may_be_removed(write, &self.known, server);
+            return self.workloads.is_removed(write, &self.known, server);
         }
         changes::are_own(before, after, write, &self.known)?;
         self.repairs.see(before, write, &self.known, server)?;

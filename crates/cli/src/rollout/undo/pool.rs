@@ -1,10 +1,12 @@
 //! Going back to an earlier revision of an application in pools: its template and pools, and the replacements that were in force.
 //!
-//! Two objects say all that. If both are written, the application is paused by the first write and goes on by the last, so that no
-//! pool is ever given what neither revision says.
+//! Two objects say all that. If both are written, the application is paused by the first write and goes on by the last, and each is
+//! done once the manager has seen the one before, since it may see two objects in either order: so no pool is ever given what neither
+//! revision says.
 
 use std::cell::Cell;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use dapple_api::kinds;
@@ -18,8 +20,10 @@ use dapple_plan::pool::steer;
 use dapple_plan::pool::version::Version;
 use dapple_view::diff::DiffView;
 use dapple_view::pool::history::says;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{asked, how};
 use crate::applications::{self, Found};
@@ -28,6 +32,11 @@ use crate::output::{is_coloured, note, say};
 use crate::reach::{Reach, resource_of};
 use crate::rollout::change::{TRIES, unless_changed};
 use crate::sources::with_notice;
+
+/// A manager that is there has seen what was written by then: it tells of an object once a second.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+/// How often it is asked whether it has.
+const ASKED_EVERY: Duration = Duration::from_millis(200);
 
 /// What became of it.
 enum Outcome {
@@ -156,8 +165,14 @@ impl Undoing<'_> {
                 known.insert(SUSPEND_ANNOTATION.to_owned(), "true".to_owned());
             }
             let params = PostParams { dry_run: is_dry, ..PostParams::default() };
-            if let Err(error) = reach.objects().replace(name, &params, &object).await {
-                return Ok(Err(error));
+            let put = match reach.objects().replace(name, &params, &object).await {
+                Ok(put) => put,
+                Err(error) => return Ok(Err(error)),
+            };
+            if are_both && !is_dry {
+                // Else the manager may give pools the replacements of one revision with the template of another.
+                let seen = until_seen(&reach.objects(), &put, &reach.shown(name)).await;
+                seen.with_context(|| half_done(&reach.shown(name), number))?;
             }
         }
         if is_dry {
@@ -165,28 +180,45 @@ impl Undoing<'_> {
         }
         let written = self.write_replacement(found, restored, false).await;
         if !are_both {
-            return written.map(Ok);
+            return written.map(|_| Ok(()));
         }
-        let shown = reach.shown(name);
-        written.with_context(|| {
-            format!(
-                "{shown} is back at revision {number}, its replacements are not, and it is paused: go on with `dapple rollout undo \
-                 --to-revision {number}` and then `dapple rollout resume`"
-            )
-        })?;
+        let written = written.with_context(|| half_done(&reach.shown(name), number))?;
         if !is_paused {
-            let released = json!({"metadata": {"uid": object.metadata.uid, "annotations": {SUSPEND_ANNOTATION: null}}});
-            let released = reach.objects().patch(name, &PatchParams::default(), &Patch::Merge(&released)).await;
-            released.with_context(|| {
-                format!("{shown} is back at revision {number}, and still paused: go on with `dapple rollout resume`")
-            })?;
+            self.release(object, number, written.as_ref()).await?;
         }
         Ok(Ok(()))
     }
 
-    /// Writes the replacements that come back, unless somebody has changed them since they were looked at.
-    async fn write_replacement(&self, found: &Found, restored: &Restored, is_dry: bool) -> anyhow::Result<()> {
-        let Some((name, replacements)) = written(&restored.replacements) else { return Ok(()) };
+    /// Has the application go on, once the manager has seen the replacement as it was written.
+    async fn release(
+        &self,
+        object: &DynamicObject,
+        number: i64,
+        replacement: Option<&DynamicObject>,
+    ) -> anyhow::Result<()> {
+        let (reach, name) = (self.reach, self.name);
+        let shown = reach.shown(name);
+        let still =
+            || format!("{shown} is back at revision {number}, and still paused: go on with `dapple rollout resume`");
+        if let Some(written) = replacement {
+            let at = kinds::REPLACEMENT.at;
+            let named = format!("{} {}/{}", at.kind, written.namespace().unwrap_or_default(), written.name_any());
+            until_seen(&reach.others(at), written, &named).await.with_context(still)?;
+        }
+        let released = json!({"metadata": {"uid": object.metadata.uid, "annotations": {SUSPEND_ANNOTATION: null}}});
+        let released = reach.objects().patch(name, &PatchParams::default(), &Patch::Merge(&released)).await;
+        released.map(|_| ()).with_context(still)
+    }
+
+    /// Writes the replacements that come back, unless somebody has changed them since they were looked at. Gives back what there is
+    /// then, if anything was to be written.
+    async fn write_replacement(
+        &self,
+        found: &Found,
+        restored: &Restored,
+        is_dry: bool,
+    ) -> anyhow::Result<Option<DynamicObject>> {
+        let Some((name, replacements)) = written(&restored.replacements) else { return Ok(None) };
         let (kind, namespace) = (kinds::REPLACEMENT.at, found.application.namespace());
         let api = self.reach.others(kind);
         let shown = format!("{} {namespace}/{name}", kind.kind);
@@ -198,7 +230,7 @@ impl Undoing<'_> {
             let object = DynamicObject::new(name, &resource_of(kind)).within(namespace);
             let object = object.data(json!({"subject": subject, "replacements": replacements}));
             let made = api.create(&params, &object).await;
-            return made.map(|_| ()).map_err(|error| self.reach.explained(error, &format!("cannot make {shown}")));
+            return made.map(Some).map_err(|error| self.reach.explained(error, &format!("cannot make {shown}")));
         }
         let seen = found.replacement().map(|known| (known.metadata.uid.clone(), known.metadata.generation));
         for _ in 0..TRIES {
@@ -209,13 +241,36 @@ impl Undoing<'_> {
             }
             object.data["replacements"] = json!(replacements);
             match api.replace(name, &params, &object).await {
-                Ok(_) => return Ok(()),
+                Ok(put) => return Ok(Some(put)),
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(failed(error)),
             }
         }
         bail!("{shown} is being written all the time: try again")
     }
+}
+
+/// Waits until the manager has seen an object as it was written, or as it is since. It says so in the status of each.
+async fn until_seen(api: &Api<DynamicObject>, written: &DynamicObject, shown: &str) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let found = api.get(&written.name_any()).await.with_context(|| format!("cannot get {shown}"))?;
+        if found.data["status"]["observedGeneration"].as_i64() >= written.metadata.generation {
+            return Ok(());
+        }
+        if began.elapsed() >= SEEN_WITHIN {
+            bail!("no manager has seen the change of {shown} within {SEEN_WITHIN:?}: is a dapple manager running?");
+        }
+        tokio::time::sleep(ASKED_EVERY).await;
+    }
+}
+
+/// What is to be done when the application is written and its replacements are not.
+fn half_done(shown: &str, number: i64) -> String {
+    format!(
+        "{shown} is back at revision {number}, its replacements are not, and it is paused: go on with `dapple rollout undo \
+         --to-revision {number}` and then `dapple rollout resume`"
+    )
 }
 
 /// The object with replacements that is written, if one is, and what it says then.

@@ -4,6 +4,7 @@ use dapple_testbed::Cluster;
 use kube::Client;
 use serde_json::{Value, json};
 
+use super::{REVISIONS, revision};
 use crate::support::{MANAGER_USER, eventually};
 use crate::users::{User, bind, refused, role};
 
@@ -13,6 +14,7 @@ pub(super) const NO_MORE: &str = "of nodes, dapple's manager changes labels that
 
 const POOLS: &str = "/apis/apps.openyurt.io/v1beta1/nodepools";
 const PREVIOUS: &str = "nodepool.openyurt.io/previous-attributes";
+const REPLACED: &str = "dapple.dev/pool-replaced";
 const LABEL: &str = "apps.openyurt.io/nodepool";
 
 fn object(version: &str, kind: &str, name: &str, rest: &Value) -> Value {
@@ -100,24 +102,141 @@ pub(super) async fn authors(cluster: &Cluster, client: &Client) {
     }
 }
 
+/// Whoever may write revisions and statuses, and no application, would decide what runs in pools; and so would whoever may update
+/// the application, but make no workloads.
+pub(super) async fn memory_of_applications(cluster: &Cluster, client: &Client) {
+    let may = |resource: &str, verb: &str| json!({"apiGroups": ["apps.openyurt.io"], "resources": [resource], "verbs": [verb]});
+    let statuses = json!([may("yurtappsets/status", "patch"), may("yurtappdaemons/status", "patch")]);
+    role(client, "forge-statuses", statuses).await;
+    role(client, "update-applications", json!([may("yurtappsets", "update"), may("yurtappdaemons", "patch")])).await;
+    // Mallory may write revisions already.
+    for (user, roles) in [
+        ("mallory", &["forge-statuses"][..]),
+        ("erin", &["forge", "forge-statuses", "update-applications"]),
+        ("sam", &["forge", "forge-statuses", "create-workloads"]),
+        ("dave", &["forge"]),
+    ] {
+        for role in roles {
+            bind(client, user, role, Some("default")).await;
+        }
+    }
+    let user = |name| User::new(cluster, name);
+    let (forger, updates, creates) = (user("mallory").await, user("erin").await, user("sam").await);
+    let (deploys, manager) = (user("dave").await, user(MANAGER_USER).await);
+    let [set, daemon, _] = applications();
+    for (kind, plural, says) in [set, daemon] {
+        let all = format!("/apis/apps.openyurt.io/v1alpha1/namespaces/default/{plural}");
+        let made = deploys.create(&all, &object("v1alpha1", kind, "kept", &says)).await.unwrap();
+        let said = format!("a ControllerRevision of a {kind} says what workloads run in pools");
+        let forged = revision(&format!("{plural}-a"), Some(&made));
+        eventually(&format!("the policy on revisions of {plural} is in effect"), || async {
+            let answer = forger.would_create(REVISIONS, &forged).await.err().unwrap_or_default();
+            if answer.contains(&said) { Ok(()) } else { Err(answer) }
+        })
+        .await;
+        for (user, name) in [(&forger, "mallory"), (&updates, "erin"), (&creates, "sam")] {
+            let lacks = format!("{name} lacks it");
+            refused(user.create(REVISIONS, &forged).await, &[&said, &lacks]);
+        }
+        deploys.create(REVISIONS, &forged).await.unwrap();
+        let path = format!("{REVISIONS}/{plural}-a");
+        // Neither a number that nothing comes after, nor another content, nor another owner, nor another one of its name.
+        for change in [
+            json!({"revision": 1_i64 << 53}),
+            json!({"metadata": {"labels": {"seen": "yes"}}}),
+            json!({"metadata": {"ownerReferences": null}}),
+        ] {
+            refused(forger.patch(&path, &change).await, &["mallory lacks it"]);
+        }
+        forger.delete(&path).await.unwrap();
+        refused(forger.create(REVISIONS, &forged).await, &[&said, "mallory lacks it"]);
+        manager.create(REVISIONS, &forged).await.unwrap();
+
+        let status = format!("{all}/kept/status");
+        let said = format!("the status of a {kind} says what workloads run in pools");
+        let change = json!({"status": {"currentRevision": format!("{plural}-a")}});
+        for (user, name) in [(&forger, "mallory"), (&updates, "erin"), (&creates, "sam")] {
+            let lacks = format!("{name} lacks it");
+            refused(user.patch(&status, &change).await, &[&said, &lacks]);
+        }
+        deploys.patch(&status, &change).await.unwrap();
+        manager.patch(&status, &json!({"status": {"currentRevision": null}})).await.unwrap();
+        deploys.delete(&format!("{all}/kept")).await.unwrap();
+    }
+}
+
+/// A kubelet, with the rights that Kubernetes gives it, chooses neither its pool nor what is undone on its node; nor does whoever may
+/// write statuses of nodes alone.
+async fn memory_of_nodes(cluster: &Cluster, client: &Client) {
+    let admin = User::new(cluster, "root").await;
+    let kubelet = User::of(cluster, "system:node:two", &["system:nodes"]).await;
+    let taints = json!([{"key": "quarantine", "effect": "NoSchedule"}]);
+    let forged = json!({"labels": {"node-restriction.kubernetes.io/x": "a"}, "taints": taints});
+    let node = |annotations: Value| {
+        json!({"apiVersion": "v1", "kind": "Node", "spec": {"taints": taints},
+            "metadata": {"name": "two", "annotations": annotations, "labels": {LABEL: "a"}}})
+    };
+    let (no_move, no_memory) = (
+        ["a node may not change which pool it is in"],
+        ["a node may not say what pools have put on it or replaced there"],
+    );
+    for memory in [PREVIOUS, REPLACED] {
+        refused(kubelet.create("/api/v1/nodes", &node(json!({memory: forged.to_string()}))).await, &no_memory);
+    }
+    // It may register in a pool.
+    kubelet.create("/api/v1/nodes", &node(json!({}))).await.unwrap();
+    let (path, status) = ("/api/v1/nodes/two", "/api/v1/nodes/two/status");
+    for way in [path, status] {
+        for pool in [json!("b"), Value::Null] {
+            refused(kubelet.patch(way, &json!({"metadata": {"labels": {LABEL: pool}}})).await, &no_move);
+        }
+        for memory in [PREVIOUS, REPLACED] {
+            let said = json!({"metadata": {"annotations": {memory: forged.to_string()}}});
+            refused(kubelet.patch(way, &said).await, &no_memory);
+        }
+    }
+    // What else a kubelet may write is left to Kubernetes: by the status, labels and annotations too.
+    for (way, value) in [(path, "whole"), (status, "status")] {
+        let says = json!({"example.com/seen": value});
+        let seen = json!({"metadata": {"labels": says, "annotations": says}});
+        let found = kubelet.patch(way, &seen).await.unwrap();
+        assert_eq!(found["metadata"]["labels"]["example.com/seen"], value);
+        assert_eq!(found["metadata"]["annotations"]["example.com/seen"], value);
+    }
+    let noted = json!({"metadata": {"annotations": {PREVIOUS: "{}"}}});
+    admin.patch(path, &noted).await.unwrap();
+    refused(kubelet.patch(status, &json!({"metadata": {"annotations": {PREVIOUS: null}}})).await, &no_memory);
+
+    let statuses = json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
+    role(client, "patch-node-statuses", statuses).await;
+    bind(client, "nelly", "patch-node-statuses", None).await;
+    let nelly = User::new(cluster, "nelly").await;
+    nelly.patch(status, &json!({"metadata": {"labels": {"example.com/seen": "again"}}})).await.unwrap();
+    let lacks = ["of a node through its status needs permission to patch nodes: nelly lacks it"];
+    let changes = [
+        json!({"metadata": {"labels": {LABEL: "b"}}}),
+        json!({"metadata": {"annotations": {PREVIOUS: forged.to_string()}}}),
+        json!({"metadata": {"annotations": {REPLACED: forged.to_string()}}}),
+    ];
+    for change in &changes {
+        refused(nelly.patch(status, change).await, &lacks);
+    }
+    bind(client, "nelly", "patch-nodes", None).await;
+    for change in &changes {
+        nelly.patch(&format!("{status}?dryRun=All"), change).await.unwrap();
+    }
+    admin.delete(path).await.unwrap();
+}
+
 /// What is written to nodes for pools: a kubelet does not choose its pool, and the manager changes nothing that is not noted.
 pub(super) async fn nodes(cluster: &Cluster, client: &Client) {
+    memory_of_nodes(cluster, client).await;
     let admin = User::new(cluster, "root").await;
     let taints = json!([{"key": "own", "effect": "NoSchedule"}]);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "two", "labels": {"disk": "old", LABEL: "a"}},
         "spec": {"taints": taints}});
     admin.create("/api/v1/nodes", &node).await.unwrap();
     let path = "/api/v1/nodes/two";
-    let named = "system:node:two";
-    role(client, "patch-own-node", json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}])).await;
-    bind(client, named, "patch-own-node", None).await;
-    let kubelet = User::of(cluster, named, &["system:nodes"]).await;
-    for pool in [json!("b"), Value::Null] {
-        let moved = json!({"metadata": {"labels": {LABEL: pool}}});
-        refused(kubelet.patch(path, &moved).await, &["a node may not change which pool it is in"]);
-    }
-    kubelet.patch(path, &json!({"metadata": {"labels": {"example.com/seen": "yes"}}})).await.unwrap();
-
     let manager = User::new(cluster, MANAGER_USER).await;
     let noted = |keys: Value| keys.to_string();
     let edge = json!({"key": "edge", "effect": "NoSchedule"});

@@ -1,21 +1,21 @@
 //! Writing what was decided, pool by pool. What is refused is that pool's error, and holds up no other.
 
 use dapple_api::pool::POOL_NAME_LABEL;
-use dapple_edit::render::hash;
-use dapple_plan::pool::application::{Action, Decision, Existing};
-use dapple_plan::pool::stored::is_as_stored;
+use dapple_plan::pool::application::{Action, Decision};
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, Preconditions};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::info;
 
 use super::super::kept::{ApplicationSpec, Kept};
-use super::io::{Io, WorkloadKind};
+use super::failed::ends_all;
+use super::io::Io;
+use super::memory::{Doubt, Memory, Refusal};
 use super::observe::View;
-use super::{AGAIN, Doubt, Memory, Refusal, SEEN_WITHIN};
+use super::{AGAIN, SEEN_WITHIN};
 use crate::slim::Key;
 use crate::writes::client::{in_words, is_not_leading};
-use crate::writes::outcome::Outcome;
+use crate::writes::outcome::{Outcome, outcome};
 
 /// Writes what was decided. False if something has changed meanwhile.
 pub(super) async fn execute<S: ApplicationSpec>(
@@ -27,9 +27,10 @@ pub(super) async fn execute<S: ApplicationSpec>(
     now: Timestamp,
 ) -> Result<bool, kube::Error> {
     let mut are_all_done = true;
+    memory.unanswered.retain(|pool| decision.seats.iter().any(|seat| seat.pool == *pool));
     for action in &decision.actions {
         let (pool, outcome) = match action {
-            Action::Create { pool, workload } => (pool, create(io, kept, view, (pool, workload)).await?),
+            Action::Create { pool, workload } => (pool, create(io, kept, view, (pool, workload)).await),
             Action::Patch { pool, name, patch, .. } => {
                 info!(application = %kept.meta.key, %pool, workload = name, "changing a workload");
                 let writer = io.writer(view.kind.at(), &kept.meta.key.namespace);
@@ -43,6 +44,9 @@ pub(super) async fn execute<S: ApplicationSpec>(
             }
         };
         let (name, outcome) = outcome;
+        if !matches!(outcome, Outcome::Unknown(_)) {
+            memory.unanswered.remove(pool);
+        }
         match outcome {
             Outcome::Written(version) => {
                 if matches!(action, Action::Patch { repaired: Some(_), .. }) {
@@ -53,13 +57,27 @@ pub(super) async fn execute<S: ApplicationSpec>(
             Outcome::Gone => {}
             Outcome::Missing | Outcome::Conflict => are_all_done = false,
             Outcome::NameTaken => {
-                refuse(memory, view, pool, format!("the name {name} is taken by something else"), now)
+                let reason = format!("refused: the name {name} is taken by something else");
+                refuse(memory, view, pool, reason, now);
             }
-            Outcome::Refused(error) if !is_not_leading(&error) => refuse(memory, view, pool, in_words(&error), now),
-            Outcome::Refused(error) => return Err(error),
+            Outcome::Refused(error) if is_not_leading(&error) => return Err(error),
+            Outcome::Refused(error) => {
+                refuse(memory, view, pool, format!("refused: {}", in_words(&error)), now);
+                if ends_all(&error) {
+                    return Err(error);
+                }
+            }
             Outcome::Unknown(error) => {
                 doubt(memory, action, now);
-                return Err(error);
+                // Once is tried again soon. Who is never answered holds up no other.
+                let is_first = memory.unanswered.insert(pool.clone());
+                if !is_first {
+                    let reason = format!("it is not known whether it was written: {}", in_words(&error));
+                    refuse(memory, view, pool, reason, now);
+                }
+                if is_first || ends_all(&error) {
+                    return Err(error);
+                }
             }
         }
     }
@@ -85,61 +103,29 @@ fn refuse(memory: &mut Memory, view: &View, pool: &str, reason: String, now: Tim
     memory.refused.insert(pool.to_owned(), Refusal { revision, reason, until });
 }
 
-/// Makes a pool's workload, unless the API server has one that was not seen yet: another, of any name, would be a second.
+/// Makes a pool's workload, unless the API server has one that was not seen yet: another, of any name, would be a second. Nothing is
+/// made before that is known.
 async fn create<S: ApplicationSpec>(
     io: &Io<S>,
     kept: &Kept<S>,
     view: &View,
     (pool, workload): (&str, &Value),
-) -> Result<(String, Outcome), kube::Error> {
+) -> (String, Outcome) {
     let name = workload["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     let namespace = &kept.meta.key.namespace;
     let asked = ListParams::default().labels(&format!("{POOL_NAME_LABEL}={pool}"));
-    let there = io.api(view.kind.at(), namespace).list_metadata(&asked).await?;
+    let there = match io.api(view.kind.at(), namespace).list_metadata(&asked).await {
+        Ok(there) => there,
+        Err(error) => return (name, outcome(Err(error))),
+    };
     let is_own = |found: &kube::core::PartialObjectMeta<_>| {
         let mut owners = found.metadata.owner_references.iter().flatten();
         owners.any(|owner| owner.controller == Some(true) && *owner.uid == *kept.meta.uid)
     };
     if there.items.iter().any(is_own) {
-        return Ok((name, Outcome::Conflict));
+        return (name, Outcome::Conflict);
     }
     info!(application = %kept.meta.key, %pool, workload = name, "making a workload");
     let outcome = io.writer(view.kind.at(), namespace).create(workload.to_string().into_bytes()).await;
-    Ok((name, outcome))
-}
-
-/// Whether the API server, asked what it would make of a workload, has what is there: then another webhook made the difference.
-/// What it said is remembered for as long as nothing of it changes.
-pub(super) async fn is_others_doing<S: ApplicationSpec>(
-    io: &Io<S>,
-    (kind, workload): (WorkloadKind, &Existing),
-    wanted: &Value,
-    memory: &mut Memory,
-) -> Result<bool, kube::Error> {
-    let metadata = &workload.object["metadata"];
-    let uid = metadata["uid"].as_str().unwrap_or_default();
-    let compared = json!([metadata["labels"], metadata["annotations"], workload.object["spec"], wanted]);
-    let compared = hash(&compared);
-    if memory.others_doing.get(uid) == Some(&compared) {
-        return Ok(true);
-    }
-    let namespace = metadata["namespace"].as_str().unwrap_or_default();
-    let document = kind.document();
-    let patch = dapple_plan::pool::stored::merge_patch(&workload.object["spec"], &wanted["spec"]);
-    let patch = json!({
-        "metadata": {
-            "uid": uid, "resourceVersion": metadata["resourceVersion"],
-            "labels": wanted["metadata"]["labels"], "annotations": wanted["metadata"]["annotations"],
-        },
-        "spec": patch,
-    });
-    match io.writer(kind.at(), namespace).try_patch(workload.name(), &patch).await {
-        Ok(answer) if is_as_stored(document, &workload.object, &answer) => {
-            memory.others_doing.insert(uid.to_owned(), compared);
-            Ok(true)
-        }
-        // A refusal is told when it is written.
-        Ok(_) | Err(kube::Error::Api(_)) => Ok(false),
-        Err(error) => Err(error),
-    }
+    (name, outcome)
 }

@@ -16,8 +16,8 @@ use kube::api::Api;
 use super::super::kept::{ApplicationSpec, Kept};
 use super::explain::{explain, known_changers, unwell_pods};
 use super::io::Io;
-use super::observe::View;
-use super::{AGAIN, Memory, execute};
+use super::observe::{Numbers, View};
+use super::{AGAIN, Memory};
 use crate::writes::client::in_words;
 
 /// So many targets are asked for at once.
@@ -42,38 +42,72 @@ pub(super) async fn learn<S: ApplicationSpec>(
     now: Timestamp,
 ) -> Result<bool, kube::Error> {
     let has_learned = [
-        numbers(io, kept, view, decision).await?,
-        others_doing(io, view, decision, memory).await?,
+        numbers(io, kept, view, decision, memory, now).await?,
+        others_doing(io, view, decision, memory, now).await?,
         targets(io, kept, view, decision, memory, now).await?,
         explain(io, kept, view, decision, memory, now).await,
     ];
     Ok(has_learned.contains(&true))
 }
 
-/// Which workloads have their number of pods from an autoscaler, if any number is to be written.
+/// What has its number of pods from an autoscaler, and until when that counts.
+pub(super) struct Autoscaled {
+    /// Kinds and names; none if it cannot be told.
+    targets: Option<BTreeSet<(String, String)>>,
+    until: Timestamp,
+}
+
+/// Which workloads have their number of pods from an autoscaler, if any number is to be written. If that cannot be told, none is
+/// written.
 async fn numbers<S: ApplicationSpec>(
     io: &Io<S>,
     kept: &Kept<S>,
     view: &mut View,
     decision: &Decision,
+    memory: &mut Memory,
+    now: Timestamp,
 ) -> Result<bool, kube::Error> {
     let sets_number = |action: &Action| match action {
         Action::Patch { patch, .. } => !patch["spec"]["replicas"].is_null(),
         _ => false,
     };
+    let are_written = decision.actions.iter().any(sets_number);
     // A pool that waits for its turn may only wait since the number of its pods would be lowered.
     let is_lowered = decision.seats.iter().any(|seat| seat.difference.fewer);
-    if view.are_numbers_known || !is_lowered && !decision.actions.iter().any(sets_number) {
+    if !view.numbers.are_asked(are_written, is_lowered) {
         return Ok(false);
     }
-    let autoscaled = io.autoscaled(&kept.meta.key.namespace).await?;
-    view.are_numbers_known = true;
+    // What was said a moment ago is enough for whoever waits.
+    let recalled = memory.autoscaled.as_ref().filter(|known| now < known.until && !are_written);
+    if let Some(recalled) = recalled {
+        view.numbers = Numbers::Recalled;
+        return Ok(heed(recalled, view));
+    }
+    let targets = match io.autoscaled(&kept.meta.key.namespace).await {
+        Ok(targets) => Some(targets),
+        Err(error) => {
+            memory.failed.note("HorizontalPodAutoscalers".to_owned(), "listed", error, now)?;
+            None
+        }
+    };
+    let found = Autoscaled { targets, until: now.checked_add(AGAIN).unwrap_or(now) };
+    view.numbers = Numbers::Asked;
+    let has_learned = heed(&found, view);
+    memory.autoscaled = Some(found);
+    Ok(has_learned)
+}
+
+/// Notes which workloads have their number of pods from an autoscaler. Whether that is news.
+fn heed(found: &Autoscaled, view: &mut View) -> bool {
     let kind = view.kind.kind();
+    let mut is_news = false;
     for workload in &mut view.workloads {
         let name = (kind.to_owned(), workload.name().to_owned());
-        workload.is_autoscaled = autoscaled.contains(&name) && !is_on(Mutant::AutoscalerOverruled);
+        let is_target = found.targets.as_ref().is_none_or(|targets| targets.contains(&name));
+        let is_autoscaled = is_target && !is_on(Mutant::AutoscalerOverruled);
+        is_news |= std::mem::replace(&mut workload.is_autoscaled, is_autoscaled) != is_autoscaled;
     }
-    Ok(view.workloads.iter().any(|workload| workload.is_autoscaled))
+    is_news
 }
 
 /// Which workloads that differ are as another webhook makes them.
@@ -82,6 +116,7 @@ async fn others_doing<S: ApplicationSpec>(
     view: &mut View,
     decision: &Decision,
     memory: &mut Memory,
+    now: Timestamp,
 ) -> Result<bool, kube::Error> {
     let mut has_learned = false;
     for seat in decision.seats.iter().filter(|seat| seat.is_drift && !view.is_suspended) {
@@ -89,7 +124,13 @@ async fn others_doing<S: ApplicationSpec>(
         let Some(workload) = view.workloads.get_mut(place).filter(|workload| !workload.is_others_doing) else {
             continue;
         };
-        workload.is_others_doing = execute::is_others_doing(io, (view.kind, workload), wanted, memory).await?;
+        // What is not written whoever made the difference is not asked about.
+        let matters = seat.repair_pause.is_none()
+            && seat.difference.fixed.is_empty()
+            && !seat.is_left_alone
+            && !view.refused.contains_key(&seat.pool);
+        let asked = (view.kind, &*workload, &**wanted);
+        workload.is_others_doing = memory.judged.is_others_doing(io, asked, matters, now).await?;
         has_learned |= workload.is_others_doing;
     }
     Ok(has_learned)

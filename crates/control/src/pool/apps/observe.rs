@@ -42,8 +42,8 @@ pub(super) struct View {
     pub(super) nothing: revision::Revision,
     pub(super) pools: Vec<AskedPool>,
     pub(super) workloads: Vec<Existing>,
-    /// Whether it is known of each which number of pods is autoscaled.
-    pub(super) are_numbers_known: bool,
+    /// Whether it is known of each if its number of pods is autoscaled.
+    pub(super) numbers: Numbers,
     pub(super) refused: BTreeMap<String, String>,
     pub(super) learned: Learned,
     pub(super) rules: Rules,
@@ -53,6 +53,28 @@ pub(super) struct View {
     pub(super) is_suspended: bool,
     /// What is to be told of besides.
     pub(super) failures: Vec<String>,
+}
+
+/// Whether it is known which numbers of pods autoscalers set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// It did not matter yet.
+    Unknown,
+    /// As of a moment ago: that is enough for whoever waits, and not for a write.
+    Recalled,
+    /// The API server was asked in this look.
+    Asked,
+}
+
+impl Numbers {
+    /// Whether it is to be found out, if numbers are written, or lowered once it is a pool's turn.
+    pub(super) fn are_asked(self, are_written: bool, is_lowered: bool) -> bool {
+        match self {
+            Self::Unknown => are_written || is_lowered,
+            Self::Recalled => are_written,
+            Self::Asked => false,
+        }
+    }
 }
 
 /// What can be said of an application just now.
@@ -90,7 +112,8 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, recalled: 
         return Situation::Unknown(text);
     }
     let known = io.workloads(kind).find(Workload::BY_OWNER, uid);
-    let revisions = io.revisions.find(Revision::BY_OWNER, uid);
+    let mut revisions = io.revisions.find(Revision::BY_OWNER, uid);
+    revisions.retain(|revision| revision.is_of(S::KIND, &kept.meta));
     let are_seen = known.iter().all(|workload| io.workloads(kind).caught_up(&workload.meta.key))
         && revisions.iter().all(|revision| io.revisions.caught_up(&revision.meta.key));
     if !are_seen || !io.applications.caught_up(&kept.meta.key) {
@@ -119,7 +142,7 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, recalled: 
         nothing: revision::Revision { name: String::new(), number: 0, data: Value::Null },
         pools,
         workloads,
-        are_numbers_known: false,
+        numbers: Numbers::Unknown,
         refused: BTreeMap::new(),
         learned: Learned::default(),
         rules: Rules::default(),
@@ -198,7 +221,26 @@ pub(in crate::pool) fn asked(known: &Subscription<Pool>, version: &Version) -> R
 /// label.
 fn is_untouchable<S: ApplicationSpec>(io: &Io<S>, version: &Version, pool: &str) -> bool {
     let key = Key::new("", pool);
-    let is_gone = || io.pools.get(&key).is_none() && !io.nodes.find(BY_POOL, pool).is_empty();
+    let is_gone = || io.pools.get(&key).is_none() && io.nodes.count(BY_POOL, pool) > 0;
     matches!(version.pools, Pools::Selected(_))
         && (io.pools.is_malformed(&key) || is_gone() && !is_on(Mutant::GonePoolsLeave))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Numbers::{Asked, Recalled, Unknown};
+
+    #[test]
+    fn who_waits_is_told_what_was_said_before_and_no_number_is_written_by_that() {
+        for (numbers, are_written, is_lowered, are_asked) in [
+            (Unknown, false, false, false),
+            (Unknown, false, true, true),
+            (Unknown, true, false, true),
+            (Recalled, false, true, false),
+            (Recalled, true, true, true),
+            (Asked, true, true, false),
+        ] {
+            assert_eq!(numbers.are_asked(are_written, is_lowered), are_asked, "{numbers:?} {are_written} {is_lowered}");
+        }
+    }
 }

@@ -23,6 +23,7 @@ use tracing::warn;
 
 use super::super::Replacement;
 use super::super::kept::ApplicationSpec;
+use super::failed::ends_all;
 use super::io::Io;
 use super::observe::{View, addressed};
 use super::{AGAIN, PACE};
@@ -133,7 +134,7 @@ async fn tell(
     paced: &mut Paced,
     now: Timestamp,
 ) -> Result<Option<Duration>, kube::Error> {
-    let mut later: Option<Duration> = None;
+    let (mut later, mut failed): (Option<Duration>, _) = (None, None);
     for (replacement, (mut wanted, found)) in all {
         let key = &replacement.meta.key;
         let known = replacement.status.clone().unwrap_or_default();
@@ -153,12 +154,14 @@ async fn tell(
         let status = merge_patch(&json!(known), &json!(wanted));
         match Writer::new(client, &api).write_status(&replacement.meta, &status).await {
             Outcome::Written(version) => replacements.wrote(key, version),
-            Outcome::Refused(error) | Outcome::Unknown(error) => return Err(error),
+            Outcome::Refused(error) | Outcome::Unknown(error) if ends_all(&error) => return Err(error),
+            // The others are told of.
+            Outcome::Refused(error) | Outcome::Unknown(error) => failed = failed.or(Some(error)),
             // It is another by now: the watch tells.
             Outcome::Gone | Outcome::Conflict | Outcome::Missing | Outcome::NameTaken => {}
         }
     }
-    Ok(later)
+    failed.map_or(Ok(later), Err)
 }
 
 #[cfg(test)]

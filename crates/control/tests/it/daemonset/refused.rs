@@ -1,12 +1,13 @@
 //! What the API server refuses: it concerns one node, or nobody, and never the rest.
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 
 use super::story::{Story, look_at, rolling};
 use super::watch::{Invariants, watch};
-use crate::support::eventually;
+pub(super) use crate::support::is_forbidden;
+use crate::support::{self, eventually};
 
 /// Forbids what an expression does not allow, for pods of one namespace.
 async fn forbid(story: &Story, name: &str, operation: &str, expression: &str) {
@@ -22,46 +23,11 @@ pub(super) async fn forbid_on(
     expression: &str,
 ) {
     let client = story.cluster.client().await.unwrap();
-    let kind = |kind: &str| ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind));
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": story.name}},
-                "resourceRules": [{
-                    "apiGroups": [group], "apiVersions": [version], "resources": [resource],
-                    "operations": [operation]}],
-            },
-            "validations": [{"expression": expression, "message": "not here"}],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    for (kind, object) in
-        [(kind("ValidatingAdmissionPolicy"), policy), (kind("ValidatingAdmissionPolicyBinding"), binding)]
-    {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
-        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    }
-}
-
-/// Whether it is that policy which refuses; anything else may fail for a moment too.
-pub(super) fn is_forbidden<T>(answer: Result<T, kube::Error>) -> Result<(), String> {
-    match answer {
-        Err(kube::Error::Api(error)) if error.message.contains("not here") => Ok(()),
-        Err(error) => Err(error.to_string()),
-        Ok(_) => Err("not yet".to_owned()),
-    }
+    support::forbid(&client, (&story.name, name), (group, version, resource), operation, expression).await;
 }
 
 pub(super) async fn allow(story: &Story, name: &str) {
-    let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding");
-    let client = story.cluster.client().await.unwrap();
-    let api: Api<DynamicObject> = Api::all_with(client, &ApiResource::from_gvk(&kind));
-    api.delete(name, &DeleteParams::default()).await.unwrap();
+    support::allow(&story.cluster.client().await.unwrap(), name).await;
 }
 
 fn set(story: &Story, image: &str, strategy: Value) -> Value {

@@ -1,5 +1,7 @@
 //! Labels, annotations and taints: applied, moved, put right, and undone.
 
+use dapple_api::partition::ServiceAccount;
+use dapple_control::install::install_policies;
 use dapple_testbed::ClusterSpec;
 use serde_json::{Value, json};
 
@@ -41,6 +43,7 @@ async fn nodes_get_what_their_pool_gives_and_lose_it_when_they_leave() {
     assert_eq!((&after["metadata"]["labels"], &after["spec"]), (&before["metadata"]["labels"], &before["spec"]));
     assert_eq!(after["metadata"]["annotations"], before["metadata"]["annotations"]);
     unreadable(&story).await;
+    kept_by_others(&story).await;
     story.cluster.stop().await.unwrap();
 }
 
@@ -132,6 +135,34 @@ async fn unreadable(story: &Story) {
     story.patch_node("c", json!({"metadata": {"annotations": {PREVIOUS: null}}})).await;
     story.until("c", "is written", |node| node["metadata"]["labels"]["zone"] == "d").await;
     assert!(story.read("c").await["metadata"]["annotations"][REPLACED].as_str().unwrap().contains("\"beijing\""));
+}
+
+/// What is remembered on a node can be edited by hand so that it is read: what Kubernetes keeps is no pool's all the same. With the
+/// policy on what the manager writes, a write that took it off would be refused for ever.
+async fn kept_by_others(story: &Story) {
+    let manager = ServiceAccount { namespace: "dapple-system".to_owned(), name: "dapple-manager".to_owned() };
+    install_policies(&story.client, &manager).await.unwrap();
+    story.node("d", json!({"kubernetes.io/os": "linux", "own": "1"}), json!([])).await;
+    let found = serde_json::to_value(story.nodes().get("d").await.unwrap()).unwrap();
+    // The API server gives every new node one of its own.
+    let taints = found["spec"]["taints"].clone();
+    assert_eq!(taints[0]["key"], "node.kubernetes.io/not-ready");
+    let remembered = json!({"labels": {"kubernetes.io/os": "linux"}, "taints": taints});
+    let replaced = json!({"labels": {"kubernetes.io/os": "theirs"}});
+    let edited = json!({PREVIOUS: remembered.to_string(), REPLACED: replaced.to_string()});
+    story.patch_node("d", json!({"metadata": {"annotations": edited}})).await;
+    story.until("d", "remembers it no more", |node| node["metadata"]["annotations"][PREVIOUS].is_null()).await;
+    let found = serde_json::to_value(story.nodes().get("d").await.unwrap()).unwrap();
+    assert_eq!(found["metadata"]["labels"], json!({"kubernetes.io/os": "linux", "own": "1"}));
+    assert_eq!(found["spec"]["taints"], taints);
+    // What a pool gives comes and goes.
+    story.patch_node("d", json!({"metadata": {"annotations": edited, "labels": {LABEL: "hangzhou"}}})).await;
+    story.until("d", "is in the pool", |node| node["metadata"]["labels"]["zone"] == "b").await;
+    story.put("d", None).await;
+    story.until("d", "has left it", |node| node["metadata"]["labels"]["zone"].is_null()).await;
+    let found = serde_json::to_value(story.nodes().get("d").await.unwrap()).unwrap();
+    assert_eq!(found["metadata"]["labels"], json!({"kubernetes.io/os": "linux", "own": "1"}));
+    assert_eq!(found["spec"]["taints"], taints);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,7 +67,7 @@ fn of_pool(name: &str, pool: &NodePool) -> Vec<String> {
     if !reserved.is_empty() {
         let reserved: Vec<&str> = reserved.into_iter().collect();
         notes.push(format!(
-            "NodePool {name}: {} is kept by Kubernetes or dapple: dapple gives it to no node, and takes back what OpenYurt gave",
+            "NodePool {name}: {} is kept by Kubernetes or dapple: dapple gives it to no node, and leaves it where OpenYurt gave it",
             reserved.join(", ")
         ));
     }
@@ -161,7 +161,21 @@ mod tests {
             pools[1]["spec"]["taints"] = json!([{"key": "down", "effect": "NoExecute"}]);
         });
         assert!(told.contains("NodePool beijing: kubernetes.io/arch is kept by Kubernetes or dapple"), "{told}");
+        assert!(told.contains("leaves it where OpenYurt gave it"), "{told}");
         assert!(told.contains("NodePool hangzhou: taints with the effect NoExecute stay"), "{told}");
+    }
+
+    #[test]
+    fn what_openyurt_gave_and_dapple_may_not_is_no_change() {
+        let told = told(|observed| {
+            let node = &mut observed.nodes[0];
+            node["metadata"]["labels"]["kubernetes.io/arch"] = json!("arm64");
+            let said = node["metadata"]["annotations"][PREVIOUS_ATTRIBUTES].as_str().expect("what OpenYurt gave");
+            let mut said: Value = serde_json::from_str(said).expect("JSON");
+            said["labels"]["kubernetes.io/arch"] = json!("arm64");
+            node["metadata"]["annotations"][PREVIOUS_ATTRIBUTES] = json!(said.to_string());
+        });
+        assert_eq!(told, "");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::super::POOLS;
 use super::rendering::is_for;
-use super::workloads::{owner_of, pool_of};
+use super::workloads::{number_of, owner_of, pool_of};
 use super::{AUTOSCALERS, DAEMONS, KINDS, REPLACEMENTS, REVISIONS, SETS, named};
 use crate::object::{list, text};
 use crate::past::{Past, believed, note};
@@ -51,6 +51,8 @@ pub(super) struct App {
     pub(super) asked: BTreeMap<String, Asked>,
     /// The number of the revision whose rollout was last told to be stopped, and since when that is told.
     pub(super) stopped: Option<(i64, Duration)>,
+    /// The number that the revision had which was last told to be rolled out whole.
+    pub(super) whole: Option<i64>,
     /// When a revision of it was last made, or got another number.
     pub(super) revised: Duration,
 }
@@ -130,14 +132,20 @@ impl Known {
     fn see_app(&mut self, write: &Write<'_>, is_daemon: bool, server: &Server) {
         let object = &write.change.object;
         let uid = text(&object["metadata"]["uid"]).to_owned();
+        let current = |app: &Value| app["status"]["currentRevision"].as_str().map(str::to_owned);
+        let told =
+            current(object).filter(|name| write.change.previous.as_deref().and_then(current).as_ref() != Some(name));
+        let whole = told.map(|name| number_of(server, &uid, &name));
         let app = self.apps.entry(uid).or_insert_with(|| App {
             is_daemon,
             said: Past::new(),
             told: Past::new(),
             asked: BTreeMap::new(),
             stopped: None,
+            whole: None,
             revised: write.at,
         });
+        app.whole = whole.or(app.whole);
         note(&mut app.told, write);
         if !write.is_of_status() {
             note(&mut app.said, write);

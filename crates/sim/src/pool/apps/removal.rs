@@ -1,5 +1,5 @@
 //! Pools that leave an application: their workloads stay for the time of grace, on a view that may be partial, and where many leave at
-//! once; and no more go at a time than the budget of rollouts leaves room for.
+//! once, also when some of these are gone; and no more go at a time than the budget of rollouts leaves room for.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use super::known::{App, Asked, Known, Said, annotation};
 use super::named;
 use super::turns::Round;
 use super::workloads::{Seen, Workloads, newest};
+use crate::object::text;
 use crate::server::Server;
 use crate::sim::Write;
 
@@ -19,7 +20,14 @@ const ROUNDED: Duration = Duration::from_secs(2);
 
 impl Workloads {
     /// A manager deletes a workload that is an application's.
-    pub(super) fn may_be_removed(&self, write: &Write<'_>, known: &Known, server: &Server) -> Result<(), String> {
+    pub(super) fn is_removed(&mut self, write: &Write<'_>, known: &Known, server: &Server) -> Result<(), String> {
+        self.may_be_removed(write, known, server)?;
+        let held = self.held_beside(write, known);
+        held.into_iter().for_each(|uid| _ = self.held.entry(uid).or_insert(write.at));
+        Ok(())
+    }
+
+    fn may_be_removed(&self, write: &Write<'_>, known: &Known, server: &Server) -> Result<(), String> {
         let Some(own) = self.of(write) else { return Ok(()) };
         let Some(app) = known.app(&own.app) else { return Ok(()) };
         let what = named(&own.object);
@@ -33,6 +41,10 @@ impl Workloads {
         }
         if !is_confirmed(&said, &own.pool) {
             self.is_one_of_few(own, app, known, write)?;
+            let held = self.held.get(text(&own.object["metadata"]["uid"]));
+            if held.is_some_and(|held| asked.is_some_and(|asked| asked.since <= *held)) {
+                return Err(format!("a workload is deleted since those are gone that left with it: {what}"));
+            }
         }
         let Some((number, _)) = newest(server, &own.app) else { return Ok(()) };
         // Whoever does not know of the newest revision yet decides by another rollout.
@@ -51,6 +63,34 @@ impl Workloads {
 
     /// No more than a third of an application's pools leave with this one, or it is the only one.
     fn is_one_of_few(&self, own: &Seen, app: &App, known: &Known, write: &Write<'_>) -> Result<(), String> {
+        let (count, all) = (self.leaving(own, app, known, write).len(), self.pools((own.app.as_str(), app), write));
+        if are_many(count, all) {
+            let what = named(&own.object);
+            return Err(format!("a workload is deleted though many pools leave at once: {what}, {count} of {all}"));
+        }
+        Ok(())
+    }
+
+    /// The workloads of pools that leave with this one, if these are many: nobody has confirmed that they may go.
+    fn held_beside(&self, write: &Write<'_>, known: &Known) -> Vec<String> {
+        let Some(own) = self.of(write) else { return Vec::new() };
+        let Some(app) = known.app(&own.app) else { return Vec::new() };
+        let (leaving, said) = (self.leaving(own, app, known, write), known.said(app, write));
+        if !are_many(leaving.len(), self.pools((own.app.as_str(), app), write)) {
+            return Vec::new();
+        }
+        let is_held = |seen: &&Seen| {
+            let is_other = seen.pool != own.pool && leaving.contains(seen.pool.as_str());
+            // Of two for a pool one is left alone, and says nothing of the pool.
+            let is_only = self.of_app(&own.app).filter(|other| other.pool == seen.pool).count() == 1;
+            is_other && is_only && seen.going.is_none() && !is_confirmed(&said, &seen.pool)
+        };
+        let held = self.of_app(&own.app).filter(is_held);
+        held.map(|seen| text(&seen.object["metadata"]["uid"]).to_owned()).collect()
+    }
+
+    /// The pools that leave an application with this one, as whoever wrote this knew for certain.
+    fn leaving<'w>(&'w self, own: &'w Seen, app: &App, known: &Known, write: &Write<'_>) -> BTreeSet<&'w str> {
         let left = app.asked.get(&own.pool).and_then(|asked| asked.left);
         let has_left = |seen: &&Seen| {
             // Whoever knows that this one has left knows of those that left before it.
@@ -63,13 +103,13 @@ impl Workloads {
         let mut leaving: BTreeSet<&str> =
             self.of_app(&own.app).filter(has_left).map(|seen| seen.pool.as_str()).collect();
         leaving.insert(own.pool.as_str());
-        let (count, all) = (leaving.len(), self.pools((own.app.as_str(), app), write));
-        if count > 1 && count * 3 > all {
-            let what = named(&own.object);
-            return Err(format!("a workload is deleted though many pools leave at once: {what}, {count} of {all}"));
-        }
-        Ok(())
+        leaving
     }
+}
+
+/// Whether more than one leave, and more than a third of all.
+fn are_many(leaving: usize, all: usize) -> bool {
+    leaving > 1 && leaving * 3 > all
 }
 
 /// A daemon's pool has left for as long as its workload outlives it, and that is known.

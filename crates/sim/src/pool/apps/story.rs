@@ -20,7 +20,7 @@ impl Author<'_> {
     pub(super) fn tell(&mut self, at: Duration) -> Duration {
         let app = self.app();
         let is_daemon = self.apps[app].is_daemon;
-        match self.random.u8(0..14) {
+        match self.random.u8(0..16) {
             0 | 1 => self.breaks(at, app, Image::Bad),
             2 | 3 => self.breaks(at, app, Image::Sick),
             4 => self.breaks_in_one(at, app),
@@ -33,6 +33,8 @@ impl Author<'_> {
             10 => self.is_scaled(at, app),
             11 => self.is_fought_over(at, app),
             12 => self.is_lost(at, app),
+            13 => self.breaks_twice(at, app),
+            14 => self.is_lost_where_it_broke(at, app),
             _ => self.is_suspended(at, app),
         }
     }
@@ -51,6 +53,18 @@ impl Author<'_> {
             self.kill(at, 60_000);
         }
         let fixed_at = at + seconds(self.random.u64(20..150));
+        self.roll(fixed_at, app, Image::Good);
+        fixed_at + seconds(60)
+    }
+
+    /// An image breaks an application, and so does the one that is to mend it; then comes one that is good.
+    fn breaks_twice(&mut self, at: Duration, app: usize) -> Duration {
+        self.annotate(at, app, json!({ROLLOUT_MAX: "1"}));
+        self.roll(at + seconds(1), app, Image::Bad);
+        // Sooner than it is late.
+        let mended_at = at + seconds(self.random_seconds(10, 30));
+        self.roll(mended_at, app, Image::Bad);
+        let fixed_at = mended_at + seconds(self.random_seconds(10, 30));
         self.roll(fixed_at, app, Image::Good);
         fixed_at + seconds(60)
     }
@@ -132,7 +146,10 @@ impl Author<'_> {
         }
         if self.random.bool() {
             let confirmed_at = at + seconds(self.random_seconds(10, 40));
-            self.annotate(confirmed_at, app, json!({CONFIRM_REMOVAL: "*"}));
+            // All of them, or one.
+            let one = before[before.len() - 1 - self.random.usize(0..count)].pool;
+            let said = if self.random.bool() { "*" } else { one };
+            self.annotate(confirmed_at, app, json!({CONFIRM_REMOVAL: said}));
         }
         let back_at = at + seconds(self.random_seconds(20, 90));
         if self.random.bool() {
@@ -258,6 +275,21 @@ impl Author<'_> {
         }
         self.roll(at + seconds(140), app, Image::Good);
         at + seconds(200)
+    }
+
+    /// An image breaks the first pool, and somebody deletes the workload there before it is late.
+    fn is_lost_where_it_broke(&mut self, at: Duration, app: usize) -> Duration {
+        self.annotate(at, app, json!({ROLLOUT_MAX: "1"}));
+        self.roll(at + seconds(1), app, Image::Bad);
+        let pool = self.first_pool(app);
+        let mut lost_at = at + seconds(1);
+        for _ in 0..self.random.usize(1..3) {
+            lost_at += seconds(self.random_seconds(8, 30));
+            self.user(lost_at, delete(&self.apps[app].workload_path(pool)));
+        }
+        let fixed_at = lost_at + seconds(self.random_seconds(10, 60));
+        self.roll(fixed_at, app, Image::Good);
+        fixed_at + seconds(60)
     }
 
     /// Nothing is written while an application, or what replaces things in it, is suspended.

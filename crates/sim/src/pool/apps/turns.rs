@@ -1,5 +1,6 @@
 //! Whose turn it is in a rollout: as many pools as the budget says are in change, or were changed by it and are not available,
-//! whatever has made them so; and none is changed once one that was well was not done in time.
+//! whatever has made them so; and none is changed once one that was well was not done in time. A pool that was well takes from the
+//! budget until it is done, however many changes have reached it since.
 //!
 //! A pool counts here only where it is certain that whoever writes knew of it.
 
@@ -51,9 +52,8 @@ impl<'a> Round<'a> {
 
     /// Whether a workload takes from the budget for certain, and whoever writes knows that.
     pub(super) fn counts(&self, seen: &Seen, write: &Write<'_>) -> bool {
-        let Some(turn) = seen.turn.as_ref().filter(|turn| turn.is_start && turn.rollout == self.number) else {
-            return false;
-        };
+        let is_of_it = |turn: &&Turn| turn.rollout == self.number || turn.was_available && turn.complete.is_none();
+        let Some(turn) = seen.turn.as_ref().filter(|turn| turn.is_start).filter(is_of_it) else { return false };
         let is_its_own = turn.by == write.actor && write.is_calm();
         // What is left alone while its NodePool is gone is no part of the rollout.
         let is_part = !self.app.is_daemon || self.known.has_pool(&seen.pool, write);
@@ -100,7 +100,11 @@ impl<'a> Round<'a> {
     /// How many others use the budget up for certain.
     pub(super) fn used(&self, own: &Seen, workloads: &Workloads, write: &Write<'_>) -> usize {
         let others = workloads.of_app(self.uid).filter(|other| !std::ptr::eq(*other, own));
-        others.filter(|other| self.counts(other, write) || self.is_leaving(other, write)).count()
+        let there = others.filter(|other| self.counts(other, write) || self.is_leaving(other, write)).count();
+        let is_part = |pool: &str| !self.app.is_daemon || self.known.has_pool(pool, write);
+        let lost = workloads.lost((self.uid, self.app), self.known, write);
+        let lost = lost.filter(|(pool, turn)| turn.rollout == self.number && is_part(pool) && !self.is_skipped(pool));
+        there + lost.count()
     }
 }
 
@@ -170,7 +174,7 @@ impl Workloads {
         }
     }
 
-    /// A newer change goes first to pools that an older one broke.
+    /// A newer change goes first to pools that one broke which never came to all.
     fn is_in_order(&self, own: &Seen, round: &Round<'_>, write: &Write<'_>) -> Result<(), String> {
         let is_due = |seen: &Seen| {
             let has = stored(&seen.object);
@@ -178,7 +182,9 @@ impl Workloads {
         };
         let is_broken = |seen: &&Seen| {
             let is_older = |turn: &Turn| {
-                turn.is_start && turn.was_available && turn.rollout < round.number && write.knows(turn.at)
+                let is_unfinished = round.app.whole.is_none_or(|whole| turn.rollout > whole);
+                let is_known = write.knows(turn.at);
+                turn.is_start && turn.was_available && turn.rollout < round.number && is_unfinished && is_known
             };
             let is_there = !round.app.is_daemon || round.known.has_pool(&seen.pool, write);
             seen.turn.as_ref().is_some_and(is_older)

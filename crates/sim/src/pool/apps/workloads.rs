@@ -18,6 +18,18 @@ use crate::webhook::controller_of;
 #[derive(Default)]
 pub(super) struct Workloads {
     pub(super) all: BTreeMap<String, Seen>,
+    /// Those that somebody has deleted in the middle of a rollout, by application and pool, for as long as the pool has no other.
+    lost: BTreeMap<(String, String), Lost>,
+    /// Those whose pools left with many others, of which one was deleted since, by UID, and when.
+    pub(super) held: BTreeMap<String, Duration>,
+}
+
+/// A workload that was deleted, but not by a manager.
+struct Lost {
+    turn: Turn,
+    /// The revision that it named.
+    revision: String,
+    at: Duration,
 }
 
 /// A workload of an application.
@@ -51,7 +63,7 @@ pub(super) struct Turn {
     pub(super) is_start: bool,
     pub(super) by: Actor,
     pub(super) at: Duration,
-    /// Whether all pods were available before the rollout first changed it.
+    /// Whether all pods were available before it was changed, or before what it was never done with.
     pub(super) was_available: bool,
     /// When it was first done with that.
     pub(super) complete: Option<Duration>,
@@ -59,14 +71,18 @@ pub(super) struct Turn {
 
 impl Workloads {
     /// Takes in a write to a workload.
-    pub(super) fn see(&mut self, write: &Write<'_>, server: &Server) {
+    pub(super) fn see(&mut self, write: &Write<'_>, known: &Known, server: &Server) {
         let object = &write.change.object;
         let uid = text(&object["metadata"]["uid"]).to_owned();
         let owner = owner_of(object).filter(|_| write.change.kind != ChangeKind::Deleted);
         let Some(app) = owner.map(|owner| text(&owner["uid"]).to_owned()) else {
-            self.all.remove(&uid);
+            if let Some(seen) = self.all.remove(&uid) {
+                self.lose(seen, write);
+            }
             return;
         };
+        let is_new = !self.all.contains_key(&uid);
+        let lost = is_new.then(|| self.lost.remove(&(app.clone(), pool_of(object).to_owned()))).flatten();
         let seen = self.all.entry(uid).or_insert_with(|| Seen {
             app: app.clone(),
             pool: pool_of(object).to_owned(),
@@ -85,11 +101,14 @@ impl Workloads {
         let is_given = write.change.kind == ChangeKind::Added || restarts(before, object) || shrinks(before, object);
         if write.is_ours() && is_given {
             let rollout = number_of(server, &app, text(&object["metadata"]["labels"][POOL_REVISION_LABEL]));
-            let was_available = match &seen.turn {
-                Some(turn) if turn.rollout == rollout => turn.was_available,
-                _ => write.change.kind != ChangeKind::Added && is_available(before),
-            };
-            let is_start = write.change.kind != ChangeKind::Added;
+            let is_added = write.change.kind == ChangeKind::Added;
+            // One that comes back in the middle of a rollout is as much a part of it as before.
+            let back = lost.filter(|lost| lost.comes_back(&app, known, write, server));
+            let is_start = !is_added || back.is_some();
+            // What it was never done with has done it no good: it is to be as well as it was before that.
+            let unfinished = seen.turn.as_ref().filter(|turn| turn.complete.is_none());
+            let unfinished = unfinished.or(back.as_ref().map(|lost| &lost.turn));
+            let was_available = !is_added && is_available(before) || unfinished.is_some_and(|turn| turn.was_available);
             let (by, at) = (write.actor, write.at);
             seen.turn = Some(Turn { rollout, is_start, by, at, was_available, complete: None });
             seen.is_touched = false;
@@ -109,6 +128,32 @@ impl Workloads {
             turn.complete = turn.complete.or_else(|| is_complete(object).then_some(write.at));
         }
         seen.object = object.clone();
+    }
+
+    /// A workload is there no more. It is missed if nobody's rollout or removal was to have it so.
+    fn lose(&mut self, seen: Seen, write: &Write<'_>) {
+        let is_deleted = write.change.kind == ChangeKind::Deleted && seen.going.is_none();
+        if let Some(turn) = seen.turn.filter(|turn| turn.is_start && is_deleted) {
+            let revision = text(&seen.object["metadata"]["labels"][POOL_REVISION_LABEL]).to_owned();
+            self.lost.insert((seen.app, seen.pool), Lost { turn, revision, at: write.at });
+        }
+    }
+
+    /// The pools of an application that were lost, and that whoever wrote this knew to be.
+    pub(super) fn lost<'w>(
+        &'w self,
+        (uid, app): (&'w str, &'w App),
+        known: &'w Known,
+        write: &'w Write<'_>,
+    ) -> impl Iterator<Item = (&'w str, &'w Turn)> {
+        let is_its = move |(of, pool): &(String, String), lost: &Lost| {
+            *of == *uid
+                && write.knows(lost.at)
+                && app.is_in(pool, write)
+                && lost.is_told((app, pool.as_str()), known, write)
+        };
+        let its = self.lost.iter().filter(move |(key, lost)| is_its(key, lost));
+        its.map(|((_, pool), lost)| (pool.as_str(), &lost.turn))
     }
 
     /// The workload that a write is about, as it was before.
@@ -189,8 +234,32 @@ impl Workloads {
     }
 }
 
+impl Lost {
+    /// Whether a manager makes its pool's workload again as it was, and the rollout is still the same.
+    fn comes_back(&self, uid: &str, known: &Known, write: &Write<'_>, server: &Server) -> bool {
+        let made = &write.change.object;
+        let label = text(&made["metadata"]["labels"][POOL_REVISION_LABEL]);
+        let is_newest = newest(server, uid).is_some_and(|(_, name)| name == label);
+        let is_told = |app: &App| self.is_told((app, pool_of(made)), known, write);
+        self.revision == label && is_newest && known.app(uid).is_some_and(is_told)
+    }
+
+    /// Whether the status tells, as far as whoever wrote this knew it, that the pool had a revision which was not rolled out whole, and
+    /// was well before.
+    fn is_told(&self, (app, pool): (&App, &str), known: &Known, write: &Write<'_>) -> bool {
+        let told = known.told(app, write);
+        let has_it = |status: &Arc<Value>| {
+            let status = &status["status"];
+            let mut pools = list(&status["pools"]).iter().filter(|known| known["name"] == *pool);
+            let is_it = |known: &Value| known["revision"] == *self.revision && known["wasUnavailable"] != true;
+            status["currentRevision"] != *self.revision && pools.any(is_it)
+        };
+        !told.is_empty() && told.iter().all(has_it)
+    }
+}
+
 /// The number of an application's revision of this name; zero if it is not there.
-fn number_of(server: &Server, app: &str, name: &str) -> i64 {
+pub(super) fn number_of(server: &Server, app: &str, name: &str) -> i64 {
     let is_it = |known: &&Arc<Value>| {
         known["metadata"]["name"] == name && controller_of(known).is_some_and(|owner| owner["uid"] == app)
     };
