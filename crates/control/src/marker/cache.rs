@@ -75,6 +75,13 @@ impl NodeResults {
         self.asked.has_beyond() && !self.asked.has(uid, probe)
     }
 
+    /// Whether other probes are more than the node runs by one of these than by the other: what was beyond may not be, and the other
+    /// way round.
+    pub(super) fn has_other_beyond(old: Option<&Self>, new: Option<&Self>) -> bool {
+        let is_full = |results: &&Self| results.asked.has_beyond();
+        old.filter(is_full).map(|results| &results.asked) != new.filter(is_full).map(|results| &results.asked)
+    }
+
     /// The pods of which one of these says something else than the other.
     pub(super) fn changed<'r>(old: Option<&'r Self>, new: Option<&'r Self>) -> Vec<&'r Key> {
         let of = |results: Option<&'r Self>, uid: &str| results.and_then(|results| results.pods.get(uid));
@@ -211,6 +218,27 @@ mod tests {
         assert_eq!(changed, ["default/b", "default/c", "default/b", "default/d"]);
         assert_eq!(names(NodeResults::changed(None, Some(&new))).len(), 3);
         assert!(NodeResults::changed(Some(&old), Some(&old)).is_empty());
+    }
+
+    #[test]
+    fn it_is_told_where_other_probes_are_more_than_a_node_runs() {
+        let asked = |name: &str, beyond: Option<i64>| {
+            let probe = json!({"name": name, "containerName": "c", "containerID": "containerd://c", "probe": {}});
+            let pod = json!({"name": "p", "namespace": "default", "uid": "u", "probes": [probe]});
+            let object = json!({"metadata": {"name": "n", "resourceVersion": "1"},
+                "spec": {"podProbes": [pod], "beyond": beyond}});
+            read::<NodeResults>(&object, &mut Interner::default()).unwrap()
+        };
+        let (full, other, all, more) = (asked("a", Some(1)), asked("b", Some(1)), asked("a", None), asked("b", None));
+        assert!(full.is_beyond("u", "b") && !full.is_beyond("u", "a") && !all.is_beyond("u", "b"));
+        for (old, new) in
+            [(None, Some(&full)), (Some(&full), None), (Some(&full), Some(&other)), (Some(&all), Some(&full))]
+        {
+            assert!(NodeResults::has_other_beyond(old, new));
+        }
+        for (old, new) in [(None, Some(&all)), (Some(&all), Some(&more)), (Some(&full), Some(&full))] {
+            assert!(!NodeResults::has_other_beyond(old, new));
+        }
     }
 
     #[test]

@@ -110,11 +110,16 @@ impl Teller {
         nodes.iter().for_each(|node| self.tell_node(node, has_probes));
     }
 
-    /// What a change of results means: markers are told of the pods that they are about.
+    /// What a change of results means: markers are told of the pods that they are about, and of all that are probed on the node where
+    /// other probes than before are more than it runs.
     pub(super) fn on_results(&self, change: &Change<NodeResults>) {
-        let Change::Object { old, new, .. } = change else { return };
-        let pods: BTreeSet<&Key> = NodeResults::changed(old.as_deref(), new.as_deref()).into_iter().collect();
+        let Change::Object { key, old, new, .. } = change else { return };
+        let (old, new) = (old.as_deref(), new.as_deref());
+        let pods: BTreeSet<&Key> = NodeResults::changed(old, new).into_iter().collect();
         pods.into_iter().for_each(|key| self.tell(key));
+        if NodeResults::has_other_beyond(old, new) {
+            self.tell_probed(std::slice::from_ref(&key.name));
+        }
     }
 
     /// What a change of a prober's Lease means: it is heard, or is not known any more.
