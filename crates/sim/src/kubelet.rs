@@ -7,6 +7,9 @@ use crate::object::{list, text};
 /// Pods whose image ends so never become ready.
 pub const BAD_IMAGE: &str = "bad";
 
+/// The address of each pod: nobody goes there.
+const POD_IP: &str = "10.0.0.1";
+
 /// What a kubelet has to say.
 pub enum Status {
     /// Nothing new.
@@ -40,7 +43,7 @@ pub fn status(pod: &Value, now: &str, is_doomed: bool, is_held: bool) -> Status 
     let containers: Vec<(Value, bool)> = list(&pod["spec"]["containers"])
         .iter()
         .enumerate()
-        .map(|(place, wanted)| container(wanted, &known["containerStatuses"][place], is_held))
+        .map(|(place, wanted)| container(wanted, &known["containerStatuses"][place], now, is_held))
         .collect();
     // A container that has just begun is not ready yet, and one that is to end has not ended.
     let again = ends || containers.iter().any(|(_, has_begun)| *has_begun);
@@ -54,17 +57,18 @@ pub fn status(pod: &Value, now: &str, is_doomed: bool, is_held: bool) -> Status 
         return Status::Same;
     }
     let start = if known["startTime"].is_string() { known["startTime"].clone() } else { json!(now) };
-    let status =
-        json!({"phase": "Running", "startTime": start, "containerStatuses": containers, "conditions": conditions});
+    let status = json!({"phase": "Running", "podIP": POD_IP, "startTime": start, "containerStatuses": containers,
+        "conditions": conditions});
     Status::Is { status, again }
 }
 
 /// A container's status, and whether it has just begun.
-fn container(wanted: &Value, known: &Value, is_held: bool) -> (Value, bool) {
+fn container(wanted: &Value, known: &Value, now: &str, is_held: bool) -> (Value, bool) {
     let image = text(&wanted["image"]);
     let has_begun = known["image"] != wanted["image"];
     let restarts = known["restartCount"].as_i64().map_or(0, |count| count + i64::from(has_begun));
     let is_ready = !has_begun && !is_held && !image.ends_with(BAD_IMAGE);
+    let since = if has_begun { json!(now) } else { known["state"]["running"]["startedAt"].clone() };
     let mut container = json!({
         "name": wanted["name"],
         "image": image,
@@ -72,7 +76,7 @@ fn container(wanted: &Value, known: &Value, is_held: bool) -> (Value, bool) {
         "containerID": format!("containerd://{}-{image}-{restarts}", text(&wanted["name"])),
         "ready": is_ready,
         "restartCount": restarts,
-        "state": {"running": {}},
+        "state": {"running": {"startedAt": since}},
     });
     if wanted["resources"].is_object() {
         container["resources"] = wanted["resources"].clone();

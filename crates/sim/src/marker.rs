@@ -1,4 +1,5 @@
-//! PodMarkers in the simulator. Probers are played by events of the script.
+//! PodMarkers in the simulator. What nodes are to probe is the managers' to write; probers, which write what came of it, are played by
+//! events of the script.
 
 mod brake;
 mod changes;
@@ -23,7 +24,7 @@ pub const KEPT: &str = "kept";
 /// The marker that goes by a probe.
 pub const PROBED: &str = "probed";
 
-/// The probe of scripts, in the container `c`.
+/// The probe of the marker that goes by one, in the container `c`.
 pub fn probe() -> Value {
     json!({"exec": {"command": ["cat", "/tmp/healthy"]}})
 }

@@ -1,5 +1,6 @@
 //! How everything is in the end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dapple_api::selector::Selector;
@@ -8,13 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{KEPT, MARKERS, PROBED, name, record};
+use super::{KEPT, MARKERS, PROBED, RESULTS, name, record};
 use crate::object::{is_terminating, list, text};
 use crate::server::Server;
 
 /// Whether every marker has done what it can.
 pub(super) fn is_settled(server: &Server) -> Result<(), String> {
     let markers = server.list(MARKERS);
+    is_asked_for(&markers, server)?;
     for marker in &markers {
         is_told(marker)?;
         if ![KEPT, PROBED].contains(&name(marker)) {
@@ -22,6 +24,36 @@ pub(super) fn is_settled(server: &Server) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether each node is to probe the pods that the marker wants probed that goes by a probe, in the runs that there are, and nothing
+/// else.
+fn is_asked_for(markers: &[Arc<Value>], server: &Server) -> Result<(), String> {
+    let mut expected = BTreeSet::new();
+    let pods = server.list("pods");
+    for marker in markers.iter().filter(|marker| name(marker) == PROBED) {
+        for pod in pods.iter().filter(|pod| is_live(pod) && matches(marker, pod, server)) {
+            let node = text(&pod["spec"]["nodeName"]);
+            let run = list(&pod["status"]["containerStatuses"]).first().map(|status| text(&status["containerID"]));
+            if let Some(run) = run.filter(|_| server.get("nodes", "", node).is_some()) {
+                expected.insert([node, text(&pod["metadata"]["uid"]), run].map(str::to_owned));
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    for object in server.list(RESULTS) {
+        for pod in list(&object["spec"]["podProbes"]) {
+            for probe in list(&pod["probes"]) {
+                found.insert([name(&object), text(&pod["uid"]), text(&probe["containerID"])].map(str::to_owned));
+            }
+        }
+    }
+    if found == expected { Ok(()) } else { Err(format!("nodes are to probe something else: {found:?}, {expected:?}")) }
+}
+
+/// Whether a pod neither has ended nor is about to.
+fn is_live(pod: &Value) -> bool {
+    !is_terminating(pod) && !["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]))
 }
 
 /// What it says is of its spec, and nothing waits that is not held.
@@ -67,10 +99,8 @@ fn matches(marker: &Value, pod: &Value, server: &Server) -> bool {
 
 /// Whether no pod has marks that does not match, and, where nothing stands against it, as many are marked as the number says.
 fn marks_are_right(marker: &Value, markers: &[Arc<Value>], server: &Server) -> Result<(), String> {
-    let is_live =
-        |pod: &&Arc<Value>| !is_terminating(pod) && !["Succeeded", "Failed"].contains(&text(&pod["status"]["phase"]));
     let pods = server.list("pods");
-    let pods: Vec<&Arc<Value>> = pods.iter().filter(is_live).collect();
+    let pods: Vec<&Arc<Value>> = pods.iter().filter(|pod| is_live(pod)).collect();
     let is_gone = |pod: &&Arc<Value>| server.get("nodes", "", text(&pod["spec"]["nodeName"])).is_none();
     if is_held(marker) || marker["status"]["unknown"] != 0 || pods.iter().any(is_gone) {
         return Ok(());

@@ -1,40 +1,41 @@
 //! What probers and controllers of others do in a script: they go by what is there.
 
 use dapple_api::marker::PROBER_NAMESPACE;
-use dapple_plan::marker::probe::{filled, name};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{RESULTS, probe};
+use super::RESULTS;
 use crate::object::{is_terminating, list, path_of, text};
 use crate::sim::{Actor, LEASES, Sim};
 
 const PROBES_PATH: &str = "/apis/dapple.dev/v1alpha1/nodepodprobes";
 
-/// The prober of a node stores what the probe came to in all of its pods: in the run of the container that there is, or in one before.
+/// What the manager asks the prober of a node for, pod by pod.
+fn asked(object: &Value) -> &[Value] {
+    list(&object["spec"]["podProbes"])
+}
+
+/// The prober of a node stores what probes came to that it is to run: in the runs of containers that it is asked for, or in some before.
 pub fn probed(sim: &Sim, node: &str, state: &str, is_old: bool) {
-    let Some(filled) = filled(&probe()) else { return };
-    let mut told = Vec::new();
-    for pod in sim.server.list("pods").iter().filter(|pod| pod["spec"]["nodeName"] == node) {
-        let status = list(&pod["status"]["containerStatuses"]).first();
-        let Some(id) = status.map(|status| text(&status["containerID"])) else { continue };
-        let id = if is_old { "containerd://old" } else { id };
-        let states = json!([{"name": &*name("c", &filled), "containerID": id, "state": state}]);
-        let metadata = &pod["metadata"];
-        told.push(json!({"name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
-            "probeStates": states}));
-    }
-    if sim.server.get(RESULTS, "", node).is_none() {
-        let probes = json!({"apiVersion": "dapple.dev/v1alpha1", "kind": "NodePodProbe", "metadata": {"name": node},
-            "spec": {}});
-        sim.ask(Actor::World, Method::POST, PROBES_PATH, Some(&probes));
-    }
+    let Some(object) = sim.server.get(RESULTS, "", node) else { return };
+    let result = |probe: &Value| {
+        let id = if is_old { json!("containerd://old") } else { probe["containerID"].clone() };
+        json!({"name": probe["name"], "containerID": id, "state": state})
+    };
+    let of_pod = |pod: &Value| {
+        let states: Vec<Value> = list(&pod["probes"]).iter().map(result).collect();
+        json!({"name": pod["name"], "namespace": pod["namespace"], "uid": pod["uid"], "probeStates": states})
+    };
+    let told: Vec<Value> = asked(&object).iter().map(of_pod).collect();
     let status = json!({"status": {"podProbeStatuses": told}});
     sim.ask(Actor::World, Method::PATCH, &format!("{PROBES_PATH}/{node}/status"), Some(&status));
 }
 
-/// The prober of a node renews its Lease.
+/// The prober of a node renews its Lease, if there is anything to probe.
 pub fn renewed(sim: &Sim, node: &str) {
+    if !sim.server.get(RESULTS, "", node).is_some_and(|object| !asked(&object).is_empty()) {
+        return;
+    }
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{PROBER_NAMESPACE}/leases");
     let spec = json!({"holderIdentity": node, "renewTime": micro_time(sim)});
     if sim.server.get(LEASES, PROBER_NAMESPACE, node).is_some() {

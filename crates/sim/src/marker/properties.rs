@@ -39,6 +39,7 @@ impl Properties for MarkerProperties {
         match resource {
             MARKERS => note(self.markers.entry(name(&write.change.object).to_owned()).or_default(), write),
             "pods" if write.is_ours() => return self.changed(write),
+            RESULTS if write.is_ours() => return self.results.asked(write),
             _ => {}
         }
         Ok(())

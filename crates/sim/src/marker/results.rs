@@ -1,4 +1,5 @@
-//! No mark moves on stale news: what a manager does to pods of the marker that goes by a probe follows from a result that counts.
+//! No mark moves on stale news: what a manager does to pods of the marker that goes by a probe follows from a result that counts. And
+//! what nodes are to probe is not written too often.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +11,20 @@ use super::changes::Changed;
 use super::{RESULTS, name};
 use crate::object::{list, text};
 use crate::past::{Past, believed, note};
-use crate::sim::{LEASES, Write};
+use crate::sim::{Actor, LEASES, Write};
 
 /// A prober is heard for so long after a renewal.
 const HEARD: Duration = Duration::from_secs(180);
+/// What a node is to probe is written once a second at most; the write before may have waited for its turn.
+const BETWEEN_WRITES: Duration = Duration::from_millis(900);
 
 /// What was seen of probers, by node.
 #[derive(Default)]
 pub(super) struct Results {
     told: BTreeMap<String, Past>,
     renewed: BTreeMap<String, Vec<Duration>>,
+    /// When each manager last wrote what a node is to probe.
+    asked: BTreeMap<(Actor, String), Duration>,
 }
 
 impl Results {
@@ -34,6 +39,16 @@ impl Results {
             }
             _ => {}
         }
+    }
+
+    /// A manager has written what a node is to probe.
+    pub(super) fn asked(&mut self, write: &Write<'_>) -> Result<(), String> {
+        let (node, at) = (name(&write.change.object), write.at.saturating_sub(write.under_way));
+        let before = self.asked.insert((write.actor, node.to_owned()), at);
+        if before.is_some_and(|before| at.abs_diff(before) < BETWEEN_WRITES) {
+            return Err(format!("what is to be probed is written too often: {node}"));
+        }
+        Ok(())
     }
 
     /// A pod was changed for the marker that goes by a probe, by a manager that leads since then.
