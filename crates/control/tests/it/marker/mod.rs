@@ -4,6 +4,8 @@ mod bad_input;
 mod brakes;
 mod first;
 mod owners;
+mod played;
+mod probed;
 mod probes;
 mod several;
 mod story;

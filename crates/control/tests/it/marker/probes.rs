@@ -1,76 +1,10 @@
-//! What results of probes do to marks. The prober is played: its results and its Lease are written by the story.
+//! What results of probes do to marks. The manager says what is to be probed; the prober is played.
 
-use dapple_plan::marker::probe::{filled, name};
-use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::played::{pods, probe, renew, say, spec};
 use super::story::{QUIET, Story, container_id};
 use crate::support::manager;
-
-const PROBERS: &str = "dapple-probers";
-
-fn probe() -> Value {
-    json!({"exec": {"command": ["cat", "/tmp/healthy"]}, "initialDelaySeconds": 5, "periodSeconds": 5})
-}
-
-/// The specification's second marker.
-fn spec() -> Value {
-    json!({
-        "strategy": {"replicas": "50%", "confilctPolicy": "Overwrite"},
-        "matchRequirements": {
-            "podSelector": {"matchLabels": {"app": "nginx"}},
-            "nodeSelector": {"matchLabels": {"arch": "x86"}},
-            "podProbes": [{"containers": [{"name": "c"}, {"name": "sidecar"}], "probe": probe(), "expectation": "succeeded"}],
-        },
-        "markItems": {"labels": {"rollback": "lastRevision"}, "annotations": {"markRollbackUsingPodMarker": "marker"}},
-    })
-}
-
-/// A node that answers, with pods of these names.
-async fn pods(story: &Story, names: &[&str]) {
-    story.node("n", json!({"arch": "x86"})).await;
-    let ready = Patch::Merge(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}));
-    story.api("v1", "Node").patch_status("n", &PatchParams::default(), &ready).await.unwrap();
-    for name in names {
-        story.pod(name, "n", json!({"app": "nginx"}), true).await;
-    }
-}
-
-/// Says of pods what the probe says in both containers of each, in these runs of them.
-async fn say(story: &Story, results: &[(&str, [&str; 2])], run: fn(&str) -> String) {
-    let probe = filled(&probe()).unwrap();
-    let mut told = Vec::new();
-    for (pod, states) in results {
-        let uid = story.read(pod).await.uid().unwrap();
-        let states = ["c", "sidecar"].into_iter().zip(states).map(|(container, state)| {
-            json!({"name": &*name(container, &probe), "containerID": run(container), "state": state})
-        });
-        let states: Vec<Value> = states.collect();
-        told.push(json!({"name": pod, "namespace": "here", "uid": uid, "probeStates": states}));
-    }
-    let probes = story.api("dapple.dev/v1alpha1", "NodePodProbe");
-    if probes.get_opt("n").await.unwrap().is_none() {
-        story.create("dapple.dev/v1alpha1", "NodePodProbe", json!({"metadata": {"name": "n"}, "spec": {}})).await;
-    }
-    let patch = Patch::Merge(json!({"status": {"podProbeStatuses": told}}));
-    probes.patch_status("n", &PatchParams::default(), &patch).await.unwrap();
-}
-
-/// The prober of the node renews its Lease.
-async fn renew(story: &Story, time: &str) {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"));
-    let leases: Api<DynamicObject> = Api::namespaced_with(story.client.clone(), PROBERS, &resource);
-    let spec = json!({"holderIdentity": "n", "renewTime": time});
-    if leases.get_opt("n").await.unwrap().is_some() {
-        leases.patch("n", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await.unwrap();
-        return;
-    }
-    let lease =
-        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "n"}, "spec": spec});
-    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
-}
 
 /// Half of those in which the probe succeeds in both containers are marked; where it fails in one of them, the mark goes.
 #[tokio::test(flavor = "multi_thread")]
@@ -107,10 +41,10 @@ async fn what_is_not_known_changes_no_mark() {
     let first = manager(&story.cluster, "marker-unknown").await;
     pods(&story, &["a", "b"]).await;
     let good = ["Succeeded", "Succeeded"];
-    say(&story, &[("a", good), ("b", good)], container_id).await;
     let mut marker = spec();
     marker["strategy"]["replicas"] = json!("100%");
     story.marker("m", marker).await;
+    say(&story, &[("a", good), ("b", good)], container_id).await;
     // Whoever leads hears of what comes from then on.
     story.reason("m", "ProbesKnown", "PodsUnknown").await;
     renew(&story, "2026-01-01T00:00:00.000000Z").await;

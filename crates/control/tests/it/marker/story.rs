@@ -48,7 +48,9 @@ impl Story {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         match kind {
-            "Namespace" | "Node" | "NodePodProbe" => Api::all_with(self.client.clone(), &resource),
+            "Namespace" | "Node" | "NodePodProbe" | "CustomResourceDefinition" => {
+                Api::all_with(self.client.clone(), &resource)
+            }
             _ => Api::namespaced_with(self.client.clone(), HERE, &resource),
         }
     }
