@@ -345,6 +345,25 @@ proptest! {
         prop_assert_eq!((numbers.succeeded, numbers.waiting), (numbers.desired.max(foreign), 0));
     }
 
+    /// What is marked and should not be is taken off, what is missing is set, and no other pod is touched.
+    #[test]
+    fn no_fewer_changes_would_do(replicas in some_replicas(), pods in some_pods()) {
+        let choice = choice_of(replicas, 0, &pods);
+        let (changes, desired) = (choice.changes(NOW, usize::MAX), choice.numbers().desired);
+        let count = |is_so: &dyn Fn(&Standing) -> bool| pods.iter().filter(|pod| is_so(pod)).count();
+        let is_own = |pod: &Standing| matches!(pod.marks, Marks::Own { .. });
+        let is_match = |pod: &Standing| pod.matching == Matching::Yes;
+        let marked = count(&|pod| is_match(pod) && pod.marks != Marks::Lacking);
+        let free = count(&|pod| is_match(pod) && pod.marks == Marks::Lacking);
+        let strays = count(&|pod| is_own(pod) && !is_match(pod));
+        let too_many = marked.saturating_sub(desired).min(count(&|pod| is_own(pod) && is_match(pod)));
+        prop_assert_eq!(changes.mark.len(), desired.saturating_sub(marked).min(free));
+        prop_assert_eq!(changes.unmark.len(), strays + too_many);
+        let all = [&changes.mark, &changes.unmark, &changes.amend];
+        let touched: BTreeSet<&Arc<str>> = all.into_iter().flatten().collect();
+        prop_assert_eq!(touched.len(), all.iter().map(|pods| pods.len()).sum::<usize>(), "each once");
+    }
+
     #[test]
     fn marks_stay_whatever_becomes_preferred(
         replicas in some_replicas(),
