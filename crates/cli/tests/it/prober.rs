@@ -1,9 +1,10 @@
 //! The second story of markers: pods marked by what a probe says, with the prober as a pod that has its rights and no others, on a
-//! real kubelet and containerd.
+//! real kubelet and containerd; and what becomes of marks while the runtime or the prober is gone.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use dapple_control::install::apply;
 use dapple_testbed::progress::{Quiet, to_stderr};
@@ -91,6 +92,15 @@ async fn run_in(cluster: &Cluster, container: &str, command: &[&str]) {
     .await;
 }
 
+/// Waits until it is not known of so many pods whether they match.
+async fn are_unknown(cluster: &Cluster, count: &str) {
+    eventually(&format!("of {count} pods it is unknown"), || async {
+        let status = told(cluster, &["get", "podmarker", "marker", "-o", "jsonpath={.status.unknown}"]);
+        if status == count { Ok(()) } else { Err(status) }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_are_marked_by_what_probes_on_their_node_say() {
     if can_start_real_node().is_err() {
@@ -125,6 +135,23 @@ async fn pods_are_marked_by_what_probes_on_their_node_say() {
     is_marked(&cluster, &client, "one of them is not any more", None).await;
     run_in(&cluster, "sidecar", &["touch", "/tmp/healthy"]).await;
     is_marked(&cluster, &client, "it is again", Some("lastRevision")).await;
+
+    // The answer changes while the runtime cannot be asked: nobody knows that, and the mark stays until it is asked again.
+    let soon = "(sleep 20; rm /tmp/healthy) > /dev/null 2>&1 &";
+    run_in(&cluster, "sidecar", &["sh", "-c", soon]).await;
+    let away = node.containerd_socket.with_extension("away");
+    std::fs::rename(&node.containerd_socket, &away).unwrap();
+    are_unknown(&cluster, "1").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    is_marked(&cluster, &client, "nobody knows", Some("lastRevision")).await;
+    std::fs::rename(&away, &node.containerd_socket).unwrap();
+    is_marked(&cluster, &client, "it is known again", None).await;
+    are_unknown(&cluster, "0").await;
+
+    // It changes back while there is no prober: another one finds that out.
+    told(&cluster, &["delete", "pod", "--all", "--namespace", "dapple-probers", "--now", "--wait=false"]);
+    run_in(&cluster, "sidecar", &["touch", "/tmp/healthy"]).await;
+    is_marked(&cluster, &client, "another prober goes on", Some("lastRevision")).await;
 
     drop(manager);
     cluster.stop().await.unwrap();
