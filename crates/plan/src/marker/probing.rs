@@ -83,14 +83,6 @@ pub fn node_probes<'a>(
     found
 }
 
-/// Whether a node that is to probe this has no room for one more probe like these.
-#[must_use]
-pub fn is_full(spec: &NodePodProbeSpec) -> bool {
-    let count: usize = spec.pod_probes.iter().map(|pod| pod.probes.len()).sum();
-    let bytes = size(spec);
-    count >= MOST_PROBES || bytes.saturating_add(bytes / count.max(1)) > MOST_BYTES
-}
-
 impl<'a> Probed<'a> {
     fn place(&self) -> (&'a str, &'a str, &'a str) {
         (self.namespace, self.name, self.uid)
@@ -229,7 +221,6 @@ mod tests {
         let names: Vec<String> = (0..1_003).map(|number| format!("p{number:04}")).collect();
         let first = after(all(&names[3..], &containers, &marker), &NodePodProbeSpec::default());
         assert_eq!((first.spec.pod_probes.len(), first.beyond.len()), (MOST_PROBES, 0));
-        assert!(is_full(&first.spec) && !is_full(&NodePodProbeSpec::default()));
         let more = after(all(&names, &containers, &marker), &first.spec);
         assert_eq!(more.spec.pod_probes, first.spec.pod_probes, "no pod that comes takes the place of another");
         assert_eq!((first.spec.beyond, more.spec.beyond), (None, Some(3)), "and that is said");
@@ -244,7 +235,7 @@ mod tests {
         let pods = ["a", "b", "c", "d", "e", "f"].map(|name| (pod(name, &containers), vec![&marker]));
         let found = after(pods.into(), &NodePodProbeSpec::default());
         assert_eq!((found.spec.pod_probes.len(), found.beyond.len()), (5, 1));
-        assert!(size(&found.spec) < MOST_BYTES + 1_000 && is_full(&found.spec));
+        assert!(size(&found.spec) < MOST_BYTES + 1_000 && found.spec.beyond == Some(1));
     }
 
     #[test]

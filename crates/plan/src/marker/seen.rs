@@ -11,7 +11,6 @@ use dapple_api::marker::{ContainerProbeState, NodePodProbe, PodMarker};
 
 use super::choice::{Changes, Choice, Numbers};
 use super::explain::{Look, Reason, hold, reason};
-use super::probing::is_full;
 use super::result::{Container, Outcome, Told, outcome};
 use super::rule::{Asked, Rule, Rules, Unusable};
 use super::standing::{Marks, Matching, NodeOf, Pod, Standing, standing};
@@ -29,7 +28,7 @@ pub struct Seen {
     /// By UID of the pod and name of the probe.
     results: BTreeMap<(Arc<str>, Arc<str>), ContainerProbeState>,
     asked: BTreeSet<(Arc<str>, Arc<str>)>,
-    /// Nodes that run no more probes.
+    /// Nodes of which more probes are asked for than they run.
     full: BTreeSet<Arc<str>>,
     /// Nodes whose probers are heard.
     heard: BTreeSet<Arc<str>>,
@@ -103,7 +102,7 @@ impl Seen {
 
     /// What a node is to probe, and the results.
     pub fn add_probes(&mut self, probes: NodePodProbe) {
-        if is_full(&probes.spec) {
+        if probes.spec.beyond.is_some_and(|beyond| beyond > 0) {
             self.full.insert(Arc::from(probes.metadata.name.as_deref().unwrap_or_default()));
         }
         for pod in probes.spec.pod_probes {

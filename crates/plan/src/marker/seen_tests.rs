@@ -134,6 +134,20 @@ fn results_count_as_the_controller_counts_them() {
 }
 
 #[test]
+fn a_probe_that_has_no_place_is_beyond_only_where_its_node_says_that_there_are_more() {
+    let required = json!({"podProbes": [{"containers": [{"name": "c"}], "probe": {"exec": {"command": ["x"]}}}]});
+    let m = marker("m", json!({"matchRequirements": required}));
+    for (beyond, expected) in [(json!(null), "ProbeNotRun"), (json!(2), "TooManyProbes")] {
+        let mut seen = seen(vec![m.clone()], &[pod("a", 5, false)]);
+        let probes = json!({"metadata": {"name": "n"}, "spec": {"beyond": beyond}});
+        seen.add_probes(serde_json::from_value(probes).expect("a NodePodProbe"));
+        seen.add_heard("n");
+        let account = seen.account("m").expect("it is there");
+        assert_eq!(told(&account), [("a", State::NotMarked, expected)]);
+    }
+}
+
+#[test]
 fn a_marker_takes_the_place_of_another_of_its_name() {
     let mut seen = seen(vec![marker("m", replicas(json!(1)))], &[pod("a", 5, false)]);
     assert_eq!(seen.account("m").expect("it is there").pods.len(), 1);
