@@ -105,7 +105,7 @@ async fn probes_of_one_container_and_their_markers_do_not_disturb_each_other() {
     tell(&story, &object, results("Failed", "Succeeded")).await;
     renew(&story, "2026-01-01T00:00:00.000000Z").await;
     story.are_marked("rollback", "lastRevision", &["a"]).await;
-    story.is_done("m-2", 0).await;
+    story.says("m-2", "that none matches", |status| status["matched"] == 0 && status["unknown"] == 0).await;
     tell(&story, &object, results("Succeeded", "Failed")).await;
     story.are_marked("other", "1", &["a"]).await;
     story.are_marked("rollback", "lastRevision", &[]).await;
