@@ -6,6 +6,7 @@
 //! - What is remembered is in the cluster; kept here is only what saves questions, and what was refused a moment ago.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ const PACE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(30);
 /// A write is seen by then or was not done: a watch that has gone silent ends before, and what was missed is told.
 const SEEN_WITHIN: Duration = Duration::from_secs(330);
+/// NodePools are waited for so long before any application is looked at.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
 /// How often the API server is asked within one look what decides, each time for something else.
 const QUESTIONS: usize = 4;
 
@@ -109,6 +112,7 @@ impl<S: ApplicationSpec> Applications<S> {
             ),
             pools: caches.open().subscribe(&context.stop, move |change| of_pools.on_pool(change)),
             nodes: caches.open().indexed_by([BY_POOL]).subscribe(&context.stop, |_| {}),
+            term: AtomicU64::new(0),
         };
         let (counted, leading, life) = (io.counted.clone(), context.leading.clone(), Arc::downgrade(&queue));
         context.metrics.before_scrape(move |_| {
@@ -324,8 +328,9 @@ impl<S: ApplicationSpec> Reconcile for Applications<S> {
         io.stateful_sets.synced(term).await;
         io.revisions.synced(term).await;
         io.nodes.synced(term).await;
-        // A YurtAppSet names its pools itself: it does not need theirs.
-        io.pools.synced_or_missing(term).await;
+        // A YurtAppSet names its pools itself. Who needs them, and they cannot be listed, says so.
+        let _ = tokio::time::timeout(LISTED_WITHIN, io.pools.synced_or_missing(term)).await;
+        io.term.store(term, Ordering::Relaxed);
     }
 
     async fn reconcile(&self, key: &Key) -> Result<Ended, kube::Error> {

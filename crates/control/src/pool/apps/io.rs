@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dapple_api::kinds::{NATIVE_DEPLOYMENT, NATIVE_STATEFUL_SET};
 use dapple_edit::document::Document;
@@ -34,6 +35,8 @@ pub(super) struct Io<S: ApplicationSpec> {
     pub(super) revisions: Subscription<Revision>,
     pub(super) pools: Subscription<Pool>,
     pub(super) nodes: Subscription<Node>,
+    /// The term in which this process leads.
+    pub(super) term: AtomicU64,
 }
 
 /// The kind of an application's workloads.
@@ -82,6 +85,11 @@ impl<S: ApplicationSpec> Io<S> {
             WorkloadKind::Deployment => &self.deployments,
             WorkloadKind::StatefulSet => &self.stateful_sets,
         }
+    }
+
+    /// Whether it is known which NodePools there are, by a list of this term.
+    pub(super) fn knows_pools(&self) -> bool {
+        self.pools.is_known() && self.pools.is_synced_in(self.term.load(Ordering::Relaxed))
     }
 
     /// Objects of a kind in a namespace, in the API server.

@@ -24,6 +24,8 @@ use super::recalled::Recalled;
 use crate::caches::Subscription;
 use crate::slim::{Key, Revision};
 
+const POOLS_UNKNOWN: &str = "it is not known which NodePools there are: nothing is done";
+
 /// What is known of an application.
 pub(super) struct View {
     pub(super) application: Application,
@@ -119,6 +121,9 @@ pub(super) fn observe<S: ApplicationSpec>(io: &Io<S>, kept: &Kept<S>, recalled: 
     if !are_seen || !io.applications.caught_up(&kept.meta.key) {
         return Situation::Behind;
     }
+    if matches!(version.pools, Pools::Selected(_)) && !io.knows_pools() && !is_on(Mutant::UnknownPoolsAreNone) {
+        return Situation::Unknown(POOLS_UNKNOWN.to_owned());
+    }
     let pools = match asked(&io.pools, &version) {
         Ok(pools) => pools,
         Err(reason) => return Situation::Unknown(reason),
@@ -203,7 +208,7 @@ pub(in crate::pool) fn asked(known: &Subscription<Pool>, version: &Version) -> R
         Pools::Selected(selector) => selector.as_ref(),
     };
     if !known.is_known() && !is_on(Mutant::UnknownPoolsAreNone) {
-        return Err("it is not known which NodePools there are: nothing is done".to_owned());
+        return Err(POOLS_UNKNOWN.to_owned());
     }
     let selector =
         selector.map(Selector::new).transpose().map_err(|error| format!("spec.nodepoolSelector: {error}"))?;

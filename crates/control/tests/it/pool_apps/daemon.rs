@@ -202,6 +202,8 @@ async fn pools_cannot_be_listed(app: &App<'_>, before: &Standing) {
     let match_labels = [("place".to_owned(), "elsewhere".to_owned())].into();
     group(&site.client, "elsewhere", NodeGroupSpec { match_labels, ..NodeGroupSpec::default() }).await;
     group_has(&site.client, "elsewhere", &["elsewhere"]).await;
+    let said = app.says("Synced", "Failing").await;
+    assert!(said.contains("which NodePools"), "{said}");
     assert_eq!(app.standing().await, *before, "a list that fails deletes nothing");
     manager.end().await;
 }
