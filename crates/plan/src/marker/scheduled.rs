@@ -21,7 +21,7 @@ pub(super) struct Scheduled {
     /// Nothing if it cannot be run here.
     pub(super) definition: Option<Definition>,
     /// Not before.
-    ready_at: Duration,
+    pub(super) ready_at: Duration,
     pub(super) begun_at: Option<Duration>,
     pub(super) running: Option<u64>,
     /// When it last began or ended.
