@@ -176,10 +176,12 @@ mod tests {
         let status = PodMarkerStatus::default();
         assert!(replacing(&status)["carryingOut"].is_null());
         let fields = |value: &Value| value.as_object().map_or(0, serde_json::Map::len);
+        let condition = json!({"type": "Marked", "status": "True", "reason": "Marked", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let full = serde_json::to_value(PodMarkerStatus {
             observed_generation: Some(1),
             carrying_out: Some(SpecChange::default()),
-            conditions: vec![Default::default()],
+            conditions: vec![serde_json::from_value(condition).expect("a condition")],
             ..status.clone()
         });
         assert_eq!(fields(&replacing(&status)), fields(&full.unwrap()), "no field is forgotten");

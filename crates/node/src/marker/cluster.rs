@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
 /// Which version of the node's object was seen last.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Seen {
     pub(super) uid: String,
     pub(super) version: u64,
