@@ -105,7 +105,7 @@ fn only_what_matters_for_probes_is_news() {
         ("/metadata/uid", json!("x")),
         ("/spec/nodeName", json!("o")),
     ] {
-        assert!(news(&[change.clone()]), "{change:?}");
+        assert!(news(std::slice::from_ref(&change)), "{change:?}");
     }
     assert!(is_news(None, Some(&slim(&pod("p", &[])))) && is_news(Some(&slim(&pod("p", &[]))), None));
 }

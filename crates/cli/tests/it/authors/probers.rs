@@ -62,7 +62,8 @@ pub(super) async fn own_node_alone(cluster: &Cluster, client: &Client) {
     let nobody = User::by(prober(cluster, &admin, None).await).await;
     let by_own = ["is written by the prober of its node alone"];
     let status = |node: &str| format!("{PROBES}/{node}/status");
-    eventually("the prober may write", || a.patch(&status("node-a"), &results("mine"))).await;
+    let (path, written) = (status("node-a"), results("mine"));
+    eventually("the prober may write", || a.patch(&path, &written)).await;
     a.create(LEASES, &lease("node-a")).await.unwrap();
     a.patch(&format!("{LEASES}/node-a"), &json!({"spec": {"leaseDurationSeconds": 90}})).await.unwrap();
 

@@ -175,6 +175,6 @@ pub(super) fn container_id(container: &str) -> String {
 
 /// A condition of a marker; null if it has none of this type.
 pub(super) fn condition(status: &Value, kind: &str) -> Value {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.filter(|known| known["type"] == kind).next_back().cloned().unwrap_or_default()
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.rfind(|known| known["type"] == kind).cloned().unwrap_or_default()
 }
