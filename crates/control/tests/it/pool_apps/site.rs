@@ -187,7 +187,8 @@ pub(super) struct App<'s> {
     pub(super) workload: &'static str,
 }
 
-/// What must not change where nothing is done: UID and generation of each pool's workload, and the UIDs of all pods.
+/// What must not change where nothing is done: UID and spec of each pool's workload, and the UIDs of all pods.
+/// Generations move when Deployments get another annotation.
 pub(super) type Standing = (BTreeMap<String, Value>, BTreeSet<String>);
 
 impl App<'_> {
@@ -334,7 +335,7 @@ impl App<'_> {
         let known = self.workloads().await.into_iter();
         let known = known.map(|(pool, workload)| {
             let metadata = &workload["metadata"];
-            (pool, json!([metadata["uid"], metadata["generation"]]))
+            (pool, json!([metadata["uid"], workload["spec"]]))
         });
         let own = ListParams::default().labels(&format!("app={}", self.name));
         let pods = self.site.api("v1", "Pod").list(&own).await.unwrap();
