@@ -34,8 +34,7 @@ where
             let trailers =
                 HeaderMap::from_iter([(http::HeaderName::from_static("grpc-status"), HeaderValue::from_static(code))]);
             let body = Full::new(body).with_trailers(std::future::ready(Some(Ok::<_, Infallible>(trailers))));
-            let response = Response::builder().header("content-type", "application/grpc").body(body);
-            response
+            Response::builder().header("content-type", "application/grpc").body(body)
         }
     });
     let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
